@@ -1,0 +1,446 @@
+"""What a connector is, and who calls it, when, and what each error causes.
+
+A connector is one folder `services/pipo/connectors/<name>/`:
+
+    manifest.py    MANIFEST: names, the JSON Schema of each `with:`, checks, effects. Pure data.
+    input.py       build(specs, context) -> Input       one object per pipeline for all its inputs
+    tap.py         build(context) -> Step
+    transform.py   build(context) -> Step
+    output.py      build(context) -> Output
+    checks.py      build() -> Checks
+
+and has whichever of them it needs. `registry.py` finds the folders; adding one
+touches no other file. A role that the manifest declares and that has no module
+is known to the language and refuses a start with its name.
+
+Life of a connector object: `build` is cheap and pure; `open` (idempotent) does
+all file and network work; `close` is safe twice and before `open`. It is not
+called when the process is killed. All run on the pipeline's (or the checker's)
+event loop; blocking work belongs on a thread of the connector's own.
+
+Settings arrive rendered: one place in the runner renders `with:`, resolves
+fields marked `x-path` against the pipeline's folder and keeps them inside it
+(decision 23). A connector never renders a template.
+
+Schemas are JSON Schema 2020-12 of a closed object, with two words of ours on a
+property: `x-literal: true` (takes no template) and `x-path: true` (a path,
+relative to the pipeline's file). Descriptions become the docs and the editor's help.
+
+Control errors, and no others, tell the caller what to do:
+
+    Refused         no retry can help; the step fails for good as its policy says
+    RetryAfter      not before `seconds`
+    NotConnected    reopen with backoff, then try again
+    WriteFailed     this unit failed; the retry policy decides
+    CheckError      a look could not run; counts as a failed attempt (D019)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from pipo.clock import Clock
+
+Schema = Mapping[str, Any]
+Effect = Literal["external", "write", "spend"]
+Repeat = Literal["first", "recovered", "repeated"]
+
+UNIVERSAL_CHECKS = ("ack", "external", "none")
+
+
+class ConnectorError(Exception):
+    """A failure with its message and, where one is known, the way out."""
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class Refused(ConnectorError):
+    """No retry can help."""
+
+
+class NotConnected(ConnectorError):
+    """The other side is gone; reopen, then try again."""
+
+
+class RetryAfter(ConnectorError):
+    """The other side asked for a pause of `seconds`."""
+
+    def __init__(self, message: str, *, seconds: float, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.seconds = seconds
+
+
+class WriteFailed(ConnectorError):
+    """One unit was not written; its neighbours may have been."""
+
+
+class CheckError(ConnectorError):
+    """A look at the destination could not run."""
+
+
+# ── manifests ────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """One thing a connector can be. `effect` is what repeating it means to a rerun (R033)."""
+
+    schema: Schema
+    effect: Effect | None = None
+
+
+def _nothing(settings: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {}
+
+
+@dataclass(frozen=True, slots=True)
+class OutputRole(Role):
+    """An output: the checks it offers beside the universal ones, and whether it batches.
+
+    `target` picks from the rendered settings what a check needs to find the
+    destination (a path, a table), never the payload.
+    """
+
+    checks: tuple[str, ...] = ()
+    batches: bool = False
+    target: Callable[[Mapping[str, Any]], Mapping[str, Any]] = _nothing
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """A connector's whole self-description; the single source of check, schema and docs."""
+
+    name: str
+    summary: str
+    input: Role | None = None
+    tap: Role | None = None
+    transform: Role | None = None
+    output: OutputRole | None = None
+    checks: Mapping[str, Role] = field(default_factory=dict)
+
+
+# ── inputs ───────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class InputSpec:
+    """One entry of `inputs:` as an input connector sees it; `settings` are rendered.
+
+    `respond_status` is the HTTP status of a packet that the input's rules reject.
+    """
+
+    name: str
+    settings: Mapping[str, Any]
+    format: str
+    respond_status: int = 422
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A packet on its way in.
+
+    `data` is the parsed value; `state` holds entries of the input's durable state
+    that commit in the packet's own transaction.
+    """
+
+    input: str
+    data: Any
+    trigger: str
+    source: str
+    state: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The packet is on disk."""
+
+    packet_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class RejectedArrival:
+    """A rule refused the packet and the rejection is on disk."""
+
+    packet_id: str
+    message: str
+    rule: str
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedArrival:
+    """Nothing was kept: the buffer is full, or intake has ended. Try again later."""
+
+    message: str
+    hint: str = ""
+
+
+Taken = Accepted | RejectedArrival | RefusedArrival
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """How a packet ended, or where it stands at the deadline."""
+
+    state: str
+    error: str = ""
+
+
+class Intake(Protocol):
+    """What an input may ask of its pipeline process."""
+
+    async def take(self, arrivals: Sequence[Arrival]) -> list[Taken]:
+        """What became of each arrival, in order, once all of it is on disk.
+
+        Durable: every Accepted and RejectedArrival survives a power cut.
+        Cancelled: the arrivals may still be accepted.
+        """
+
+    async def settled(self, packet_id: str, timeout_s: float) -> Settlement:
+        """How the packet ended; its state at the timeout when it has not."""
+
+    async def state(self, input_name: str) -> Mapping[str, str]:
+        """The input's durable state, as last committed."""
+
+
+@dataclass(frozen=True, slots=True)
+class HttpRequest:
+    """One request for a pipeline's http inputs; `body` is the raw body, whole."""
+
+    method: str
+    path: str
+    query: str
+    headers: Sequence[tuple[str, str]]
+    peer: str
+    body: bytes
+
+    def header(self, name: str) -> str | None:
+        """The first value of a header, by its lower-case name."""
+        return next((v for n, v in self.headers if n.lower() == name), None)
+
+
+@dataclass(frozen=True, slots=True)
+class HttpAnswer:
+    """What goes back; `body` is JSON text."""
+
+    status: int
+    body: bytes
+    headers: Sequence[tuple[str, str]] = ()
+
+
+class Input(Protocol):
+    """All inputs of one kind in one pipeline.
+
+    `open` is called once the pipeline takes packets and returns when the inputs
+    listen; `close` ends intake and returns when no `take` of theirs is in flight.
+    """
+
+    async def open(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+class HttpInput(Input, Protocol):
+    """An input that answers HTTP requests, whoever carried them here."""
+
+    def early(self, request: HttpRequest) -> HttpAnswer | None:
+        """A refusal that needs no body (404, 405, 401 by header), or None. `body` is empty."""
+
+    async def answer(self, request: HttpRequest) -> HttpAnswer:
+        """The whole answer; never raises for anything a client can send."""
+
+    def routes(self) -> list[str]:
+        """Such as `POST /signups`, for hints and status."""
+
+
+# ── steps ────────────────────────────────────────────────────────────────────
+
+
+@dataclass(slots=True)
+class StepCall:
+    """One run of one step on one unit; `settings` are rendered.
+
+    `notes` collects events that commit with the step: (type, detail).
+    """
+
+    unit: str
+    node: str
+    data: Any
+    meta: Mapping[str, Any]
+    settings: Mapping[str, Any]
+    notes: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
+
+
+class PureStep(Protocol):
+    """A tap or transform that touches nothing outside: it runs straight on (design §4.2)."""
+
+    pure: Literal[True]
+
+    def run(self, call: StepCall) -> Any:
+        """The step's result; a tap's is ignored. Raises ConnectorError."""
+
+
+class OutsideStep(Protocol):
+    """A tap or transform that reaches outside: a commit stands before and after it."""
+
+    pure: Literal[False]
+
+    async def open(self) -> None: ...
+
+    async def run(self, call: StepCall) -> Any:
+        """The step's result; a tap's is ignored. Raises ConnectorError."""
+
+    async def close(self) -> None: ...
+
+
+Step = PureStep | OutsideStep
+
+
+# ── outputs ──────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class WriteUnit:
+    """One unit to write.
+
+    `repeat` says whether its write may have happened before: `first` never,
+    `recovered` since the last committed mark, `repeated` at any time (design §4).
+    """
+
+    id: str
+    key: str
+    data: Any
+    settings: Mapping[str, Any]
+    repeat: Repeat
+
+
+@dataclass(frozen=True, slots=True)
+class Flush:
+    """What one `write` did: per unit, in order, its JSON result or why it failed.
+
+    `marks` are durable notes for this output (for a file: path -> size) that the
+    caller commits together with these units; `open` gets the last committed ones.
+    """
+
+    results: Sequence[Mapping[str, Any] | WriteFailed | RetryAfter | Refused]
+    marks: Mapping[str, int] = field(default_factory=dict)
+
+
+class Output(Protocol):
+    """The one destination of a pipeline.
+
+    Calls to `write` never overlap for one place (`place`); different places may.
+    """
+
+    async def open(self, marks: Mapping[str, int]) -> None: ...
+
+    def place(self, settings: Mapping[str, Any]) -> str:
+        """What a group shares: the database or file path. Units of one place are written together."""
+
+    def explicit_key(self, settings: Mapping[str, Any]) -> str | None:
+        """The key that rendered settings set themselves (O052), or None."""
+
+    def prepare(self, data: Any, settings: Mapping[str, Any], key: str) -> None:
+        """Refuses (raises Refused or WriteFailed) what can be seen without touching the destination."""
+
+    async def write(self, units: Sequence[WriteUnit], *, atomic: bool) -> Flush:
+        """Writes units of one place, in order, and returns when they are durable.
+
+        `atomic`: all or none (a batch); otherwise a bad unit fails alone (a group).
+        Raises: NotConnected, WriteFailed or RetryAfter when the whole call failed and nothing was kept.
+        Cancelled: the write may or may not have happened.
+        """
+
+    async def recover(self, settings: Mapping[str, Any]) -> None:
+        """Opens a destination that has unsettled units, so that a crash's remains are rolled back."""
+
+    async def close(self) -> None: ...
+
+
+# ── checks ───────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What to look at: the check, its rendered settings, the write's result, the output's place."""
+
+    check: str
+    settings: Mapping[str, Any]
+    result: Any
+    output: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What one look found; `evidence` is JSON-able: what was looked at and what was there."""
+
+    value: Any
+    evidence: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    evidence: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """Not yet; `why` is the text a person reads when the deadline comes."""
+
+    why: str
+    evidence: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Impossible:
+    """It can never pass."""
+
+    why: str
+    evidence: Mapping[str, Any]
+
+
+Judgement = Passed | Pending | Impossible
+
+
+class Checks(Protocol):
+    """A connector's checks. Rhythm, deadlines and retries belong to the checker."""
+
+    def place(self, target: Target) -> str:
+        """What looks share: one database, one file. Looks at one place are handed over together."""
+
+    async def look(self, place: str, targets: Sequence[Target]) -> list[Seen | CheckError]:
+        """One read-only look for each target, in order. Calls for one place never overlap."""
+
+    def judge(self, target: Target, seen: Seen) -> Judgement:
+        """Whether what was seen is what was expected. Pure."""
+
+    async def close(self) -> None: ...
+
+
+# ── what a connector gets ────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """A connector's surroundings in a pipeline process."""
+
+    pipeline: str
+    folder: Path
+    clock: Clock
+    log: Callable[..., None]
+    """log(level, message, **keys): one line in the pipeline's log, redacted."""
+    packet_limit: int = 16 * 1024 * 1024
+    print_line: Callable[[str], None] = print
+    """Writes one line to the runner's standard output."""
+
+
+@dataclass(frozen=True, slots=True)
+class InputContext(Context):
+    """What an input gets beside its specs."""
+
+    intake: Intake = field(kw_only=True)
