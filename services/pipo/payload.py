@@ -18,7 +18,9 @@ DEPTH_LIMIT = 512
 _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
 # A high half without its low half, or a low half on its own (RFC 8259 section 8.2).
-_SURROGATE = re.compile(rb"\\u(d[89ab][0-9a-f]{2}(?:\\u(d[c-f][0-9a-f]{2}))?|d[c-f][0-9a-f]{2})", re.I)
+_SURROGATE = re.compile(
+    rb"\\u(d[89ab][0-9a-f]{2}(?:\\u(d[c-f][0-9a-f]{2}))?|d[c-f][0-9a-f]{2})", re.I
+)
 
 
 class BadPayload(ValueError):
@@ -77,8 +79,10 @@ def _reason(raw: bytes, driver: str) -> str:
         raw.decode("utf-8")
     except UnicodeDecodeError as error:
         return f"invalid UTF-8 at byte {error.start}"
-    if any(m[1][1:2].lower() in b"89ab" and m[2] is None or m[1][1:2].lower() in b"cdef"
-           for m in _SURROGATE.finditer(raw)):
+    if any(
+        (m[1][1:2].lower() in b"89ab" and m[2] is None) or m[1][1:2].lower() in b"cdef"
+        for m in _SURROGATE.finditer(raw)
+    ):
         return "a \\u escape holds half of a surrogate pair"
     return driver.removeprefix("JSON is malformed: ")
 

@@ -27,31 +27,43 @@ from pipo.rpc.stubs import packet_pb2 as pipo_dot_v1_dot_packet__pb2
 from pipo.rpc.stubs import pipo_pb2 as pipo_dot_v1_dot_pipo__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16pipo/v1/pipeline.proto\x12\x07pipo.v1\x1a\x15pipo/v1/checker.proto\x1a\x14pipo/v1/packet.proto\x1a\x12pipo/v1/pipo.proto\"\x0e\n\x0cHelloRequest\"Z\n\nHelloReply\x12\x10\n\x08pipeline\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\r\x12\x0b\n\x03pid\x18\x03 \x01(\x03\x12\x0c\n\x04host\x18\x04 \x01(\t\x12\x0e\n\x06status\x18\x05 \x01(\t\"\x0f\n\rStatusRequest\"3\n\rIngestRequest\x12\"\n\x05parts\x18\x01 \x03(\x0b\x32\x13.pipo.v1.IngestPart\"r\n\nIngestPart\x12\x12\n\nrequest_id\x18\x01 \x01(\x04\x12!\n\x04head\x18\x02 \x01(\x0b\x32\x13.pipo.v1.IngestHead\x12\x0c\n\x04\x62ody\x18\x03 \x01(\x0c\x12\x0c\n\x04last\x18\x04 \x01(\x08\x12\x11\n\tcancelled\x18\x05 \x01(\x08\"\x99\x01\n\nIngestHead\x12\x0e\n\x06method\x18\x01 \x01(\t\x12\x0c\n\x04path\x18\x02 \x01(\t\x12\r\n\x05query\x18\x03 \x01(\t\x12 \n\x07headers\x18\x04 \x03(\x0b\x32\x0f.pipo.v1.Header\x12\x0c\n\x04peer\x18\x05 \x01(\t\x12\x1b\n\x0e\x63ontent_length\x18\x06 \x01(\x04H\x00\x88\x01\x01\x42\x11\n\x0f_content_length\"%\n\x06Header\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t\"5\n\x0bIngestReply\x12&\n\x07\x61nswers\x18\x01 \x03(\x0b\x32\x15.pipo.v1.IngestAnswer\"b\n\x0cIngestAnswer\x12\x12\n\nrequest_id\x18\x01 \x01(\x04\x12\x0e\n\x06status\x18\x02 \x01(\r\x12 \n\x07headers\x18\x03 \x03(\x0b\x32\x0f.pipo.v1.Header\x12\x0c\n\x04\x62ody\x18\x04 \x01(\x0c\x32\xb7\x05\n\x08Pipeline\x12\x33\n\x05Hello\x12\x15.pipo.v1.HelloRequest\x1a\x13.pipo.v1.HelloReply\x12\x37\n\x06Status\x12\x16.pipo.v1.StatusRequest\x1a\x15.pipo.v1.PipelineInfo\x12:\n\x06Ingest\x12\x16.pipo.v1.IngestRequest\x1a\x14.pipo.v1.IngestReply(\x01\x30\x01\x12\x30\n\x04Push\x12\x14.pipo.v1.PushRequest\x1a\x12.pipo.v1.PushReply\x12\x46\n\nPushStream\x12\x1a.pipo.v1.PushStreamRequest\x1a\x18.pipo.v1.PushStreamReply(\x01\x30\x01\x12\x30\n\x04Stop\x12\x14.pipo.v1.StopRequest\x1a\x12.pipo.v1.StopReply\x12\x45\n\x0bListPackets\x12\x1b.pipo.v1.ListPacketsRequest\x1a\x19.pipo.v1.ListPacketsReply\x12\x32\n\x07Inspect\x12\x17.pipo.v1.InspectRequest\x1a\x0e.pipo.v1.Trace\x12\x42\n\nListEvents\x12\x1a.pipo.v1.ListEventsRequest\x1a\x18.pipo.v1.ListEventsReply\x12\x45\n\x0bWatchEvents\x12\x1a.pipo.v1.ListEventsRequest\x1a\x18.pipo.v1.ListEventsReply0\x01\x12O\n\rVerifications\x12\x1d.pipo.v1.VerificationsRequest\x1a\x1b.pipo.v1.VerificationsReply(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16pipo/v1/pipeline.proto\x12\x07pipo.v1\x1a\x15pipo/v1/checker.proto\x1a\x14pipo/v1/packet.proto\x1a\x12pipo/v1/pipo.proto\"\x0e\n\x0cHelloRequest\"Z\n\nHelloReply\x12\x10\n\x08pipeline\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\r\x12\x0b\n\x03pid\x18\x03 \x01(\x03\x12\x0c\n\x04host\x18\x04 \x01(\t\x12\x0e\n\x06status\x18\x05 \x01(\t\"\x0f\n\rStatusRequest\"\x10\n\x0eMetricsRequest\"5\n\x0cMetricsReply\x12%\n\x06series\x18\x01 \x03(\x0b\x32\x15.pipo.v1.MetricSeries\"\xba\x01\n\x0cMetricSeries\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x31\n\x06labels\x18\x02 \x03(\x0b\x32!.pipo.v1.MetricSeries.LabelsEntry\x12\r\n\x05value\x18\x03 \x01(\x01\x12+\n\thistogram\x18\x04 \x01(\x0b\x32\x18.pipo.v1.MetricHistogram\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"M\n\x0fMetricHistogram\x12\x0e\n\x06\x62ounds\x18\x01 \x03(\x01\x12\x0e\n\x06\x63ounts\x18\x02 \x03(\x03\x12\r\n\x05\x63ount\x18\x03 \x01(\x03\x12\x0b\n\x03sum\x18\x04 \x01(\x01\"3\n\rIngestRequest\x12\"\n\x05parts\x18\x01 \x03(\x0b\x32\x13.pipo.v1.IngestPart\"r\n\nIngestPart\x12\x12\n\nrequest_id\x18\x01 \x01(\x04\x12!\n\x04head\x18\x02 \x01(\x0b\x32\x13.pipo.v1.IngestHead\x12\x0c\n\x04\x62ody\x18\x03 \x01(\x0c\x12\x0c\n\x04last\x18\x04 \x01(\x08\x12\x11\n\tcancelled\x18\x05 \x01(\x08\"\x99\x01\n\nIngestHead\x12\x0e\n\x06method\x18\x01 \x01(\t\x12\x0c\n\x04path\x18\x02 \x01(\t\x12\r\n\x05query\x18\x03 \x01(\t\x12 \n\x07headers\x18\x04 \x03(\x0b\x32\x0f.pipo.v1.Header\x12\x0c\n\x04peer\x18\x05 \x01(\t\x12\x1b\n\x0e\x63ontent_length\x18\x06 \x01(\x04H\x00\x88\x01\x01\x42\x11\n\x0f_content_length\"%\n\x06Header\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t\"5\n\x0bIngestReply\x12&\n\x07\x61nswers\x18\x01 \x03(\x0b\x32\x15.pipo.v1.IngestAnswer\"b\n\x0cIngestAnswer\x12\x12\n\nrequest_id\x18\x01 \x01(\x04\x12\x0e\n\x06status\x18\x02 \x01(\r\x12 \n\x07headers\x18\x03 \x03(\x0b\x32\x0f.pipo.v1.Header\x12\x0c\n\x04\x62ody\x18\x04 \x01(\x0c\x32\xf2\x05\n\x08Pipeline\x12\x33\n\x05Hello\x12\x15.pipo.v1.HelloRequest\x1a\x13.pipo.v1.HelloReply\x12\x37\n\x06Status\x12\x16.pipo.v1.StatusRequest\x1a\x15.pipo.v1.PipelineInfo\x12\x39\n\x07Metrics\x12\x17.pipo.v1.MetricsRequest\x1a\x15.pipo.v1.MetricsReply\x12:\n\x06Ingest\x12\x16.pipo.v1.IngestRequest\x1a\x14.pipo.v1.IngestReply(\x01\x30\x01\x12\x30\n\x04Push\x12\x14.pipo.v1.PushRequest\x1a\x12.pipo.v1.PushReply\x12\x46\n\nPushStream\x12\x1a.pipo.v1.PushStreamRequest\x1a\x18.pipo.v1.PushStreamReply(\x01\x30\x01\x12\x30\n\x04Stop\x12\x14.pipo.v1.StopRequest\x1a\x12.pipo.v1.StopReply\x12\x45\n\x0bListPackets\x12\x1b.pipo.v1.ListPacketsRequest\x1a\x19.pipo.v1.ListPacketsReply\x12\x32\n\x07Inspect\x12\x17.pipo.v1.InspectRequest\x1a\x0e.pipo.v1.Trace\x12\x42\n\nListEvents\x12\x1a.pipo.v1.ListEventsRequest\x1a\x18.pipo.v1.ListEventsReply\x12\x45\n\x0bWatchEvents\x12\x1a.pipo.v1.ListEventsRequest\x1a\x18.pipo.v1.ListEventsReply0\x01\x12O\n\rVerifications\x12\x1d.pipo.v1.VerificationsRequest\x1a\x1b.pipo.v1.VerificationsReply(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'pipo.rpc.stubs.pipeline_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
+  _globals['_METRICSERIES_LABELSENTRY']._loaded_options = None
+  _globals['_METRICSERIES_LABELSENTRY']._serialized_options = b'8\001'
   _globals['_HELLOREQUEST']._serialized_start=100
   _globals['_HELLOREQUEST']._serialized_end=114
   _globals['_HELLOREPLY']._serialized_start=116
   _globals['_HELLOREPLY']._serialized_end=206
   _globals['_STATUSREQUEST']._serialized_start=208
   _globals['_STATUSREQUEST']._serialized_end=223
-  _globals['_INGESTREQUEST']._serialized_start=225
-  _globals['_INGESTREQUEST']._serialized_end=276
-  _globals['_INGESTPART']._serialized_start=278
-  _globals['_INGESTPART']._serialized_end=392
-  _globals['_INGESTHEAD']._serialized_start=395
-  _globals['_INGESTHEAD']._serialized_end=548
-  _globals['_HEADER']._serialized_start=550
-  _globals['_HEADER']._serialized_end=587
-  _globals['_INGESTREPLY']._serialized_start=589
-  _globals['_INGESTREPLY']._serialized_end=642
-  _globals['_INGESTANSWER']._serialized_start=644
-  _globals['_INGESTANSWER']._serialized_end=742
-  _globals['_PIPELINE']._serialized_start=745
-  _globals['_PIPELINE']._serialized_end=1440
+  _globals['_METRICSREQUEST']._serialized_start=225
+  _globals['_METRICSREQUEST']._serialized_end=241
+  _globals['_METRICSREPLY']._serialized_start=243
+  _globals['_METRICSREPLY']._serialized_end=296
+  _globals['_METRICSERIES']._serialized_start=299
+  _globals['_METRICSERIES']._serialized_end=485
+  _globals['_METRICSERIES_LABELSENTRY']._serialized_start=440
+  _globals['_METRICSERIES_LABELSENTRY']._serialized_end=485
+  _globals['_METRICHISTOGRAM']._serialized_start=487
+  _globals['_METRICHISTOGRAM']._serialized_end=564
+  _globals['_INGESTREQUEST']._serialized_start=566
+  _globals['_INGESTREQUEST']._serialized_end=617
+  _globals['_INGESTPART']._serialized_start=619
+  _globals['_INGESTPART']._serialized_end=733
+  _globals['_INGESTHEAD']._serialized_start=736
+  _globals['_INGESTHEAD']._serialized_end=889
+  _globals['_HEADER']._serialized_start=891
+  _globals['_HEADER']._serialized_end=928
+  _globals['_INGESTREPLY']._serialized_start=930
+  _globals['_INGESTREPLY']._serialized_end=983
+  _globals['_INGESTANSWER']._serialized_start=985
+  _globals['_INGESTANSWER']._serialized_end=1083
+  _globals['_PIPELINE']._serialized_start=1086
+  _globals['_PIPELINE']._serialized_end=1840
 # @@protoc_insertion_point(module_scope)

@@ -47,6 +47,11 @@ class PipelineStub:
                 request_serializer=pipo_dot_v1_dot_pipeline__pb2.StatusRequest.SerializeToString,
                 response_deserializer=pipo_dot_v1_dot_pipo__pb2.PipelineInfo.FromString,
                 _registered_method=True)
+        self.Metrics = channel.unary_unary(
+                '/pipo.v1.Pipeline/Metrics',
+                request_serializer=pipo_dot_v1_dot_pipeline__pb2.MetricsRequest.SerializeToString,
+                response_deserializer=pipo_dot_v1_dot_pipeline__pb2.MetricsReply.FromString,
+                _registered_method=True)
         self.Ingest = channel.stream_stream(
                 '/pipo.v1.Pipeline/Ingest',
                 request_serializer=pipo_dot_v1_dot_pipeline__pb2.IngestRequest.SerializeToString,
@@ -106,6 +111,13 @@ class PipelineServicer:
 
     def Status(self, request, context):
         """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Metrics(self, request, context):
+        """Counts and histograms of this process and its journal, for /metrics.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -178,6 +190,11 @@ def add_PipelineServicer_to_server(servicer, server):
                     servicer.Status,
                     request_deserializer=pipo_dot_v1_dot_pipeline__pb2.StatusRequest.FromString,
                     response_serializer=pipo_dot_v1_dot_pipo__pb2.PipelineInfo.SerializeToString,
+            ),
+            'Metrics': grpc.unary_unary_rpc_method_handler(
+                    servicer.Metrics,
+                    request_deserializer=pipo_dot_v1_dot_pipeline__pb2.MetricsRequest.FromString,
+                    response_serializer=pipo_dot_v1_dot_pipeline__pb2.MetricsReply.SerializeToString,
             ),
             'Ingest': grpc.stream_stream_rpc_method_handler(
                     servicer.Ingest,
@@ -279,6 +296,33 @@ class Pipeline:
             '/pipo.v1.Pipeline/Status',
             pipo_dot_v1_dot_pipeline__pb2.StatusRequest.SerializeToString,
             pipo_dot_v1_dot_pipo__pb2.PipelineInfo.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Metrics(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pipo.v1.Pipeline/Metrics',
+            pipo_dot_v1_dot_pipeline__pb2.MetricsRequest.SerializeToString,
+            pipo_dot_v1_dot_pipeline__pb2.MetricsReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -42,6 +42,8 @@ class PipelineStub:
     Hello: _grpc.UnaryUnaryMultiCallable[_pipeline_pb2.HelloRequest, _pipeline_pb2.HelloReply]
     """Who this process is; the first call of everyone who dials it."""
     Status: _grpc.UnaryUnaryMultiCallable[_pipeline_pb2.StatusRequest, _pipo_pb2.PipelineInfo]
+    Metrics: _grpc.UnaryUnaryMultiCallable[_pipeline_pb2.MetricsRequest, _pipeline_pb2.MetricsReply]
+    """Counts and histograms of this process and its journal, for /metrics."""
     Ingest: _grpc.StreamStreamMultiCallable[_pipeline_pb2.IngestRequest, _pipeline_pb2.IngestReply]
     """HTTP requests from the gateway, multiplexed and answered out of order."""
     Push: _grpc.UnaryUnaryMultiCallable[_pipo_pb2.PushRequest, _pipo_pb2.PushReply]
@@ -60,6 +62,8 @@ class PipelineAsyncStub(PipelineStub):
     Hello: _aio.UnaryUnaryMultiCallable[_pipeline_pb2.HelloRequest, _pipeline_pb2.HelloReply]  # type: ignore[assignment]
     """Who this process is; the first call of everyone who dials it."""
     Status: _aio.UnaryUnaryMultiCallable[_pipeline_pb2.StatusRequest, _pipo_pb2.PipelineInfo]  # type: ignore[assignment]
+    Metrics: _aio.UnaryUnaryMultiCallable[_pipeline_pb2.MetricsRequest, _pipeline_pb2.MetricsReply]  # type: ignore[assignment]
+    """Counts and histograms of this process and its journal, for /metrics."""
     Ingest: _aio.StreamStreamMultiCallable[_pipeline_pb2.IngestRequest, _pipeline_pb2.IngestReply]  # type: ignore[assignment]
     """HTTP requests from the gateway, multiplexed and answered out of order."""
     Push: _aio.UnaryUnaryMultiCallable[_pipo_pb2.PushRequest, _pipo_pb2.PushReply]  # type: ignore[assignment]
@@ -87,6 +91,14 @@ class PipelineServicer(metaclass=_abc_1.ABCMeta):
         request: _pipeline_pb2.StatusRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_pipo_pb2.PipelineInfo, _abc.Awaitable[_pipo_pb2.PipelineInfo]]: ...
+
+    @_abc_1.abstractmethod
+    def Metrics(
+        self,
+        request: _pipeline_pb2.MetricsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pipeline_pb2.MetricsReply, _abc.Awaitable[_pipeline_pb2.MetricsReply]]:
+        """Counts and histograms of this process and its journal, for /metrics."""
 
     @_abc_1.abstractmethod
     def Ingest(

@@ -1,0 +1,1 @@
+"""The checker: looks at destinations, read only, and reports what it saw."""

@@ -1,0 +1,1 @@
+"""The runner host: starts, watches, restarts and adopts pipeline processes."""
