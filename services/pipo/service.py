@@ -1,0 +1,318 @@
+"""The shell around gateway, runner host and checker: what the three do alike, written once.
+
+A service brings one function, `start(shell) -> Running`; the shell brings the
+rest: options, the home, the lease and the registry entry, signals, the
+supervisor's pipe, the log lines around the end, the exit code.
+
+    @click.command()
+    @service_options(http_port=8783)
+    def main(home: str | None, id: str | None, http_port: int) -> None:
+        sys.exit(run("checker", partial(start, http_port), home=home, id=id))
+
+The end comes from the first SIGTERM or SIGINT, from end of file on the pipe
+whose descriptor stands in PIPO_PARENT_FD (the embedded supervisor died), or from
+`shell.fail(error)`. A second signal cuts the stop short. Handlers are set
+explicitly, so that it all works as PID 1 too, where defaults do not apply.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import socket
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
+
+import click
+
+from pipo.clock import Clock, SystemClock
+from pipo.errors import BadRequest, PipoError
+from pipo.home import Home, home_from, leases, registry
+from pipo.home import config as configuration
+from pipo.telemetry import logs
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+PARENT_FD = "PIPO_PARENT_FD"
+# What a stop still gets after a second signal.
+HURRY_S = 0.5
+
+
+class Running(Protocol):
+    """A service that is ready. The addresses are what others dial; empty where it serves none."""
+
+    @property
+    def address(self) -> str: ...
+
+    @property
+    def http_address(self) -> str: ...
+
+    async def stop(self) -> None:
+        """Ends all work in order. Safe twice.
+
+        Cancelled: what is left is dropped as by a kill.
+        """
+
+
+Start = Callable[["ServiceShell"], Awaitable[Running]]
+
+
+class ServiceShell:
+    """What a service knows of its surroundings, and how it asks for its own end."""
+
+    def __init__(
+        self, kind: str, id: str, home: Home, config: configuration.Config, clock: Clock
+    ) -> None:
+        self.kind = kind
+        self.id = id
+        self.home = home
+        self.config = config
+        self.clock = clock
+        self.log = logs.logger(kind)
+        self.stopping = asyncio.Event()
+        """Set once the end has begun; `hurry` after a second signal."""
+        self.hurry = asyncio.Event()
+        self.reason = ""
+        self.error: BaseException | None = None
+
+    def end(self, reason: str) -> None:
+        """Begins the end; asked again, hurries it."""
+        if self.stopping.is_set():
+            self.hurry.set()
+            return
+        self.reason = reason
+        self.stopping.set()
+
+    def fail(self, error: BaseException) -> None:
+        """Begins the end because the service cannot go on; the process exits with 1."""
+        if self.error is None:
+            self.error = error
+        if not self.stopping.is_set():
+            self.end("failed")
+
+
+def service_options(*, http_port: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """The options of every service: --home, --id, --http-port.
+
+    Beneath the embedded supervisor the kernel chooses the port, elsewhere it is `http_port`.
+    """
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        for option in (
+            click.option(
+                "--http-port",
+                type=click.IntRange(0, 65535),
+                default=lambda: 0 if PARENT_FD in os.environ else http_port,
+                show_default=str(http_port),
+                help="The port of /healthz and /metrics; 0 lets the kernel choose.",
+            ),
+            click.option("--id", help="The name of this instance; the host's name by default."),
+            click.option("--home", help="The Pipo home; PIPO_HOME or ~/.pipo by default."),
+        ):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+def dialable(bind: str, port: int) -> str:
+    """What others dial when a server listens on `bind`: a wildcard becomes the host's name."""
+    return f"{socket.gethostname() if bind in ('0.0.0.0', '::', '') else bind}:{port}"
+
+
+def run(
+    kind: str,
+    start: Start,
+    *,
+    home: str | None,
+    id: str | None,
+    stop_timeout_s: float = 15.0,
+) -> int:
+    """Runs a service to its end on uvloop; the process's exit code.
+
+    Whatever the person can mend (a folder without permission, a taken port, a
+    wrong key in config.yaml) is one message on stderr and 1.
+    """
+    import uvloop
+
+    try:
+        where = home_from(home)
+        where.ensure()
+        name = _instance(id)
+        config = configuration.load(where)
+        logs.configure(kind, file=where.logs / "services" / f"{kind}-{name}.log")
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(
+                run_service(kind, name, where, config, start, stop_timeout_s=stop_timeout_s)
+            )
+    except PipoError as error:
+        return _refuse(kind, error.message, error.hint)
+    except OSError as error:
+        place = f"{error.filename}: " if error.filename else ""
+        return _refuse(kind, f"{place}{error.strerror or error}", "")
+
+
+async def run_service(
+    kind: str,
+    id: str,
+    home: Home,
+    config: configuration.Config,
+    start: Start,
+    *,
+    clock: Clock | None = None,
+    stop_timeout_s: float = 15.0,
+) -> int:
+    """Runs a service from its lease to its last log line; the exit code.
+
+    Raises: Conflict, if another process holds this id; whatever `start` raises.
+    """
+    clock = clock or SystemClock()
+    shell = ServiceShell(kind, id, home, config, clock)
+    unwatch = _watch(shell)
+    lease: leases.Lease | None = None
+    try:
+        lease = leases.Lease.acquire(home.services / f"{kind}-{id}.lease", clock=clock)
+        started_at = clock.now_ms()
+        running = await _started(shell, start)
+        if running is None:
+            return 0
+        registry.write_service(
+            home,
+            registry.ServiceEntry(
+                kind=kind,
+                id=id,
+                pid=os.getpid(),
+                host=socket.gethostname(),
+                address=running.address,
+                http_address=running.http_address,
+                started_at=started_at,
+            ),
+        )
+        shell.log.info(
+            "serving", action="started", id=id, address=running.address, http=running.http_address
+        )
+        await shell.stopping.wait()
+        return await _stopped(shell, running, stop_timeout_s)
+    finally:
+        unwatch()
+        if lease is not None:
+            lease.release()
+
+
+async def _started(shell: ServiceShell, start: Start) -> Running | None:
+    """The service once it is ready; None when the end was asked for before."""
+    starting = asyncio.ensure_future(start(shell))
+    ending = asyncio.create_task(shell.stopping.wait(), name="end during start")
+    try:
+        await asyncio.wait({starting, ending}, return_when=asyncio.FIRST_COMPLETED)
+        if starting.done():
+            return await starting
+        shell.log.info("stopping", action="stopping", reason=shell.reason)
+        starting.cancel()
+        await asyncio.wait({starting})
+        if not starting.cancelled() and starting.exception() is None:
+            await starting.result().stop()
+        shell.log.info("stopped", action="stopped")
+        return None
+    finally:
+        starting.cancel()
+        ending.cancel()
+
+
+async def _stopped(shell: ServiceShell, running: Running, timeout_s: float) -> int:
+    """The shutdown.
+
+    1. The registry entry goes, so that nobody new dials.
+    2. The service stops: within `timeout_s`, or at once after a second signal.
+    3. The caller releases the lease: this process holds nothing more.
+    """
+    if shell.error is not None:
+        shell.log.error(str(shell.error), action="failed")
+    shell.log.info("stopping", action="stopping", reason=shell.reason)
+    registry.remove_service(shell.home, shell.kind, shell.id)
+    loop = asyncio.get_running_loop()
+    late = False
+    try:
+        async with asyncio.timeout(timeout_s) as limit:
+            hurried = asyncio.create_task(_hurry(shell, limit, loop), name="second signal")
+            try:
+                await running.stop()
+            finally:
+                hurried.cancel()
+    except TimeoutError:
+        late = True
+    shell.log.info("stopped", action="stopped", **({"cut_short": True} if late else {}))
+    return 1 if shell.error is not None or (late and not shell.hurry.is_set()) else 0
+
+
+async def _hurry(
+    shell: ServiceShell, limit: asyncio.Timeout, loop: asyncio.AbstractEventLoop
+) -> None:
+    await shell.hurry.wait()
+    limit.reschedule(loop.time() + HURRY_S)
+
+
+def _watch(shell: ServiceShell) -> Callable[[], None]:
+    """Listens for the signals and the supervisor's end; the returned function stops listening."""
+    loop = asyncio.get_running_loop()
+    for number in SIGNALS:
+        loop.add_signal_handler(number, shell.end, signal.Signals(number).name)
+    parent = _parent_fd()
+    if parent is not None:
+        loop.add_reader(parent, _parent_said, loop, shell, parent)
+
+    def unwatch() -> None:
+        for number in SIGNALS:
+            loop.remove_signal_handler(number)
+        if parent is not None:
+            loop.remove_reader(parent)
+
+    return unwatch
+
+
+def _parent_said(loop: asyncio.AbstractEventLoop, shell: ServiceShell, fd: int) -> None:
+    try:
+        if os.read(fd, 4096):
+            return
+    except BlockingIOError:
+        return
+    except OSError:
+        pass
+    loop.remove_reader(fd)
+    if not shell.stopping.is_set():
+        shell.end("the supervisor is gone")
+
+
+def _parent_fd() -> int | None:
+    """The supervisor's pipe, kept from this process's own children."""
+    text = os.environ.pop(PARENT_FD, "")
+    if not text:
+        return None
+    try:
+        fd = int(text)
+        os.set_blocking(fd, False)
+        os.set_inheritable(fd, False)
+    except (ValueError, OSError):
+        raise BadRequest(
+            f"{PARENT_FD}={text} is not an open descriptor",
+            hint="the supervisor sets it; start this command without it",
+        ) from None
+    return fd
+
+
+def _instance(id: str | None) -> str:
+    name = re.sub(r"[^a-z0-9-]+", "-", socket.gethostname().lower()) if id is None else id
+    if not re.fullmatch(r"[a-z0-9-]{1,64}", name):
+        raise BadRequest(
+            f"--id {name!r} is not a name", hint="use 1 to 64 of a-z, 0-9 and the hyphen"
+        )
+    return name
+
+
+def _refuse(kind: str, message: str, hint: str) -> int:
+    print(f"pipo-{kind}: {message}", file=sys.stderr)
+    if hint:
+        print(f"  {hint}", file=sys.stderr)
+    return 1
