@@ -123,6 +123,7 @@ class Manifest:
     transform: Role | None = None
     output: OutputRole | None = None
     checks: Mapping[str, Role] = field(default_factory=dict)
+    agent: Role | None = None
 
 
 # ── inputs ───────────────────────────────────────────────────────────────────

@@ -1,0 +1,44 @@
+"""file: packets as records of a file, or one file each."""
+
+from __future__ import annotations
+
+from pipo.connectors.contract import Manifest, OutputRole, Role, Schema
+from pipo.connectors.schema import choice, closed, path, text
+
+_WITH: Schema = closed(
+    required=("path",),
+    path=path("The file; it and its folders are made as needed."),
+    format=choice("What one record looks like.", "jsonl", "json", "csv", "text", default="jsonl"),
+    mode=choice(
+        "Whether records are added or replace the file.", "append", "write", default="append"
+    ),
+)
+
+_PATH = path("The file to look at; the output's own unless set.")
+
+MANIFEST = Manifest(
+    name="file",
+    summary="Writes each packet to a file.",
+    tap=Role(_WITH, effect="write"),
+    output=OutputRole(
+        _WITH,
+        effect="write",
+        checks=("file_exists", "file_nonempty", "line_contains", "checksum"),
+        batches=True,
+        target=lambda settings: {"path": settings["path"]},
+    ),
+    checks={
+        "file_exists": Role(closed(path=_PATH)),
+        "file_nonempty": Role(closed(path=_PATH)),
+        "line_contains": Role(
+            closed(required=("value",), value=text("What one line must contain."), path=_PATH)
+        ),
+        "checksum": Role(
+            closed(
+                required=("sha256",),
+                sha256=text("The SHA-256 of the whole file, 64 hex digits of any case."),
+                path=_PATH,
+            )
+        ),
+    },
+)

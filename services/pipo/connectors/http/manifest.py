@@ -1,0 +1,79 @@
+"""http: takes requests in, sends requests out."""
+
+from __future__ import annotations
+
+from pipo.connectors.contract import Manifest, OutputRole, Role
+from pipo.connectors.http.request import request_schema
+from pipo.connectors.schema import (
+    METHODS,
+    anything,
+    choice,
+    closed,
+    duration,
+    integer,
+    map_of,
+    statuses,
+    text,
+)
+
+_HMAC = {
+    **closed(
+        required=("header", "secret"),
+        header=text("The header that carries the hex digest of the raw body."),
+        secret=text("The key of the HMAC."),
+        algorithm=choice("The hash of the HMAC.", "sha256", "sha1", default="sha256"),
+    ),
+    "description": "Every request must be signed over its raw body.",
+}
+
+_AUTH = {
+    **closed(
+        header=text("The header that must carry `equals`."),
+        equals=text("What the header must be, exactly."),
+        hmac=_HMAC,
+    ),
+    "minProperties": 1,
+    "dependentRequired": {"header": ["equals"], "equals": ["header"]},
+    "description": "What a request must show; both kinds may be combined.",
+}
+
+MANIFEST = Manifest(
+    name="http",
+    summary="Takes HTTP requests, and sends them.",
+    input=Role(
+        closed(
+            path=text("The route, behind /in/<pipeline>.", default="/", pattern=r"^(/|\$\{)"),
+            method=choice("The method it answers to.", *METHODS, default="POST"),
+            auth=_AUTH,
+            respond=choice(
+                "When it answers: once the packet is on disk, or once it has settled.",
+                "accepted",
+                "delivered",
+                default="accepted",
+            ),
+            timeout=duration("How long `respond: delivered` waits.", default="30s"),
+            listen=integer(
+                "A port of its own on 127.0.0.1, beside the gateway's.", minimum=1, maximum=65535
+            ),
+        )
+    ),
+    tap=Role(request_schema("<packet_id>:<node>"), effect="external"),
+    transform=Role(request_schema("<packet_id>:<node>"), effect="external"),
+    output=OutputRole(
+        request_schema("the packet's key"), effect="write", checks=("status", "follow_up")
+    ),
+    checks={
+        "status": Role(closed(success=statuses("The stored statuses that pass."))),
+        "follow_up": Role(
+            closed(
+                required=("url",),
+                url=text("Where to look, with a GET."),
+                headers=map_of({"type": "string"}, "The request's headers."),
+                success=statuses("The statuses that count as an answer."),
+                match=anything(
+                    "A text that the body must contain, or an object that must be part of its JSON."
+                ),
+            )
+        ),
+    },
+)

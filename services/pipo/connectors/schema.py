@@ -1,0 +1,115 @@
+"""The words that manifests are written in: JSON Schema 2020-12, and nothing else.
+
+`closed` makes the object of a `with:` block; the others make its properties. A
+string is a template unless it is made by a function that says it is literal
+(`x-literal`). `PATH` properties are resolved by the runner (`x-path`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pipo.connectors.contract import Schema
+
+Property = dict[str, Any]
+
+DURATION = r"^[0-9]+(\.[0-9]+)?(ms|s|m|h|d)$"
+SQL_NAME = r"^[A-Za-z_][A-Za-z0-9_]*$"
+PIPELINE_NAME = r"^[a-z0-9][a-z0-9-]*$"
+BOT_NAME = r"^[a-z0-9][a-z0-9_-]*$"
+METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
+
+_NO_DEFAULT: Any = object()
+
+
+def closed(*, required: tuple[str, ...] = (), **properties: Property) -> dict[str, Any]:
+    """An object that takes the named properties and no others.
+
+    A trailing underscore of a name is dropped, so that `from_` makes `from`.
+    """
+    schema: dict[str, Any] = {
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {name.rstrip("_"): made for name, made in properties.items()},
+    }
+    if required:
+        schema["required"] = list(required)
+    return schema
+
+
+NOTHING: Schema = closed()
+"""A `with:` that takes no settings."""
+
+
+def text(description: str, *, default: Any = _NO_DEFAULT, **limits: Any) -> Property:
+    """A string that may be a template."""
+    return _property({"type": "string", **limits}, description, default)
+
+
+def literal(description: str, *, default: Any = _NO_DEFAULT, **limits: Any) -> Property:
+    """A string that takes no template."""
+    return _property({"type": "string", "x-literal": True, **limits}, description, default)
+
+
+def path(description: str, *, default: Any = _NO_DEFAULT) -> Property:
+    """A path relative to the pipeline's file; it may be a template."""
+    return _property({"type": "string", "x-path": True}, description, default)
+
+
+def literal_path(description: str) -> Property:
+    """A path relative to the pipeline's file that takes no template."""
+    return _property({"type": "string", "x-path": True, "x-literal": True}, description)
+
+
+def choice(description: str, *values: str, default: Any = _NO_DEFAULT) -> Property:
+    """One of the given words."""
+    return _property({"enum": list(values), "x-literal": True}, description, default)
+
+
+def choices(description: str, *values: str, default: list[str]) -> Property:
+    """A list of the given words, each at most once."""
+    items = {"enum": list(values), "x-literal": True}
+    return _property({"type": "array", "items": items, "uniqueItems": True}, description, default)
+
+
+def duration(description: str, *, default: Any = _NO_DEFAULT) -> Property:
+    """A duration such as `250ms`, `1.5h`."""
+    return literal(description, default=default, pattern=DURATION)
+
+
+def integer(description: str, *, default: Any = _NO_DEFAULT, **limits: Any) -> Property:
+    return _property({"type": "integer", **limits}, description, default)
+
+
+def boolean(description: str, *, default: Any = _NO_DEFAULT) -> Property:
+    return _property({"type": "boolean"}, description, default)
+
+
+def anything(description: str, *, default: Any = _NO_DEFAULT) -> Property:
+    """Any value; the strings inside are templates."""
+    return _property({}, description, default)
+
+
+def list_of(items: Property, description: str, **more: Any) -> Property:
+    """A list; `default` and limits such as `minItems` may follow."""
+    default = more.pop("default", _NO_DEFAULT)
+    return _property({"type": "array", "items": items, **more}, description, default)
+
+
+def map_of(values: Property, description: str, **limits: Any) -> Property:
+    """An object whose keys are the author's."""
+    return _property({"type": "object", "additionalProperties": values, **limits}, description)
+
+
+def statuses(description: str) -> Property:
+    """HTTP statuses: `204`, `"2xx"`, `"200-299"`, or a list of such."""
+    one: list[Schema] = [{"type": "integer"}, {"type": "string", "x-literal": True}]
+    many = {"type": "array", "items": {"anyOf": one}}
+    return _property({"anyOf": [*one, many]}, description, "2xx")
+
+
+def _property(schema: dict[str, Any], description: str, default: Any = _NO_DEFAULT) -> Property:
+    made = {**schema, "description": description}
+    if default is not _NO_DEFAULT:
+        made["default"] = default
+    return made

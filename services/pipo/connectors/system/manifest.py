@@ -1,0 +1,20 @@
+"""system: samples of the machine."""
+
+from __future__ import annotations
+
+from pipo.connectors.contract import Manifest, Role
+from pipo.connectors.schema import choices, closed, duration
+
+_METRICS = ("cpu", "memory", "disk", "battery", "network")
+
+MANIFEST = Manifest(
+    name="system",
+    summary="Samples the machine: processor, memory, disk, battery, network.",
+    input=Role(
+        closed(
+            required=("every",),
+            every=duration("The time between two samples."),
+            metrics=choices("What a sample holds.", *_METRICS, default=list(_METRICS)),
+        )
+    ),
+)
