@@ -1,0 +1,125 @@
+"""Records to messages. The journal's reads carry the messages' own field names.
+
+`message` copies by the message's fields, so a field that a record lacks is an
+error at once and not a silent default; `given` supplies what only the caller
+knows, such as who answered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any, TypeVar
+
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.message import Message
+
+from pipo.errors import Finding
+from pipo.rpc.stubs import packet_pb2, pipo_pb2
+
+M = TypeVar("M", bound=Message)
+
+
+def message(cls: type[M], record: Any, /, **given: Any) -> M:
+    """A message of `cls` with each field from `given` or the record's attribute of that name.
+
+    None leaves a field absent; records inside become messages inside.
+    Raises: AttributeError, for a field that stands in neither.
+    """
+    made = cls()
+    _fill(made, record, given)
+    return made
+
+
+def packet_row(record: Any) -> packet_pb2.PacketRow:
+    return message(packet_pb2.PacketRow, record)
+
+
+def packet_page(record: Any, source: str) -> pipo_pb2.ListPacketsReply:
+    return message(pipo_pb2.ListPacketsReply, record, source=source)
+
+
+def trace(record: Any, source: str, pipeline: str) -> packet_pb2.Trace:
+    made = message(packet_pb2.Trace, record, source=source)
+    for event in (*made.events, *(e for c in made.copies for e in c.events)):
+        event.pipeline = pipeline
+    return made
+
+
+def event_page(record: Any, source: str, pipeline: str) -> pipo_pb2.ListEventsReply:
+    made = message(pipo_pb2.ListEventsReply, record, source=source)
+    for event in made.events:
+        event.pipeline = pipeline
+    return made
+
+
+def diagnostic(
+    finding: Finding, masked: Callable[[str], str] = lambda text: text
+) -> packet_pb2.Diagnostic:
+    return packet_pb2.Diagnostic(
+        code=finding.code,
+        severity=finding.severity,
+        message=masked(finding.message),
+        hint=masked(finding.hint),
+        line=finding.line,
+        col=finding.col,
+        path=finding.path,
+    )
+
+
+# `pipeline` of an event is known to the process, not to its journal.
+_OPTIONAL_IN_RECORDS = frozenset({"pipo.v1.Event.pipeline"})
+
+
+def _fill(made: Message, record: Any, given: dict[str, Any]) -> None:
+    for name, kind, required in _plan(made.DESCRIPTOR):
+        if name in given:
+            value = given[name]
+        elif required:
+            value = getattr(record, name)
+        else:
+            value = getattr(record, name, None)
+        if value is not None:
+            kind(made, name, value)
+
+
+def _set(made: Message, name: str, value: Any) -> None:
+    setattr(made, name, value)
+
+
+def _extend(made: Message, name: str, values: Any) -> None:
+    getattr(made, name).extend(values)
+
+
+def _nest(made: Message, name: str, record: Any) -> None:
+    inner = getattr(made, name)
+    inner.SetInParent()
+    if isinstance(record, Message):
+        inner.CopyFrom(record)
+    else:
+        _fill(inner, record, {})
+
+
+def _nest_each(made: Message, name: str, records: Any) -> None:
+    field = getattr(made, name)
+    for record in records:
+        if isinstance(record, Message):
+            field.append(record)
+        else:
+            _fill(field.add(), record, {})
+
+
+@cache
+def _plan(
+    descriptor: Descriptor,
+) -> tuple[tuple[str, Callable[[Message, str, Any], None], bool], ...]:
+    return tuple(
+        (field.name, _kind(field), field.full_name not in _OPTIONAL_IN_RECORDS)
+        for field in descriptor.fields
+    )
+
+
+def _kind(field: FieldDescriptor) -> Callable[[Message, str, Any], None]:
+    if field.type == FieldDescriptor.TYPE_MESSAGE:
+        return _nest_each if field.is_repeated else _nest
+    return _extend if field.is_repeated else _set
