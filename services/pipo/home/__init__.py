@@ -1,0 +1,11 @@
+"""The Pipo home: the folder that all services of one installation share.
+
+`paths` names its files and makes its folders, `config` reads config.yaml, `registry`
+says who runs where, `leases` says who is alive, `desired` says what should run,
+`presence` keeps a service's own entry, `tokens` and `secrets` hold what must not leak.
+It never starts a process, opens a journal or dials anybody.
+"""
+
+from pipo.home.paths import Home, PipelineHome, home_from
+
+__all__ = ["Home", "PipelineHome", "home_from"]

@@ -1,0 +1,81 @@
+"""What should run: one small file for each pipeline, which survives everything.
+
+Written by whoever starts, stops or restarts the pipeline (one host at a time:
+the one that supervises it). A second copy stands beside it, so that a file that
+somebody cut in half is rebuilt instead of forgotten (R38).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal
+
+from pipo.home import atomic, permissions
+from pipo.home.paths import PipelineHome
+from pipo.telemetry.logs import logger
+
+_log = logger("home.desired")
+
+
+@dataclass(frozen=True, slots=True)
+class Desired:
+    """`state` and `error` are the supervisor's last word: running, backoff, crashed, ...
+
+    `restart_times` are the crash restarts inside the window, milliseconds since the
+    epoch, oldest first; they count across hosts.
+    """
+
+    desired: Literal["running", "stopped"]
+    file: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    restart_times: tuple[int, ...] = ()
+    state: str = ""
+    last_exit: str | None = None
+    error: str | None = None
+
+
+def read(pipeline: PipelineHome) -> Desired | None:
+    """What is desired; None when nothing was ever said, or nothing that can be read."""
+    first = _read(pipeline.desired)
+    return first if first is not None else _read(_copy(pipeline))
+
+
+def write(pipeline: PipelineHome, desired: Desired) -> None:
+    """What is desired from now on.
+
+    Durable: on return it survives a power cut.
+    """
+    pipeline.ensure()
+    content = json.dumps(asdict(desired), indent=2).encode() + b"\n"
+    atomic.replace(pipeline.desired, content, durable=True)
+    atomic.replace(_copy(pipeline), content)
+
+
+def _copy(pipeline: PipelineHome) -> Path:
+    return pipeline.folder / "desired.copy.json"
+
+
+def _read(path: Path) -> Desired | None:
+    try:
+        return _decoded(json.loads(path.read_bytes()))
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        why = permissions.explain(path, error, doing="read").message
+    except (ValueError, TypeError, AttributeError) as error:
+        why = str(error)
+    _log.warning("desired state skipped", action="desired.skip", file=str(path), reason=why)
+    return None
+
+
+def _decoded(found: Any) -> Desired:
+    if found["desired"] not in ("running", "stopped"):
+        raise ValueError(f"desired is {found['desired']!r}")
+    known = {f.name for f in fields(Desired)}
+    kept = {name: value for name, value in found.items() if name in known}
+    kept["restart_times"] = tuple(int(at) for at in kept.get("restart_times", ()))
+    kept["options"] = dict(kept.get("options", {}))
+    return Desired(**kept)

@@ -1,0 +1,168 @@
+"""Who runs where: one JSON file for each running pipeline and each service.
+
+An entry says where to dial, its lease says whether it is alive. A clean stop
+removes the entry; a crash leaves it, and that is how the two are told apart.
+An entry that cannot be read is skipped with a warning, never fatal (R38).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pipo.errors import PipoError
+from pipo.home import atomic, leases, permissions
+from pipo.home.paths import NAME, Home
+from pipo.telemetry.logs import logger
+
+_log = logger("home.registry")
+_MAYBE_ABSENT = frozenset({"ttl", "telegram_bot"})
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One pipeline process, written by itself; `ttl` is there only with an override."""
+
+    pipeline: str
+    version: int
+    pid: int
+    host: str
+    address: str
+    listen: int | None
+    ttl: str | None
+    state: str
+    status: str
+    started_at: int
+    runner: str
+    file: str
+    restarts: int
+    telegram_bot: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceEntry:
+    """One gateway, runner host or checker; addresses are `host:port`, empty when it has none."""
+
+    kind: str
+    id: str
+    pid: int
+    host: str
+    address: str
+    http_address: str
+    started_at: int
+
+
+def write(home: Home, entry: Entry) -> None:
+    """The entry stands in the registry, whole."""
+    home.pipeline(entry.pipeline)
+    content = {k: v for k, v in asdict(entry).items() if v is not None or k not in _MAYBE_ABSENT}
+    atomic.replace(home.run / f"{entry.pipeline}.json", _encoded(content))
+
+
+def read(home: Home, name: str) -> Entry | None:
+    """The entry of the pipeline `name`; None when there is none, or none that can be read."""
+    home.pipeline(name)
+    return _read(home.run / f"{name}.json", _entry)
+
+
+def entries(home: Home) -> list[Entry]:
+    """Every readable entry, by name."""
+    found = (_read(path, _entry) for path in _files(home.run) if NAME.fullmatch(path.stem))
+    return [entry for entry in found if entry is not None]
+
+
+def remove(home: Home, name: str) -> None:
+    """No entry of `name` stands any more."""
+    _unlink(home.run / f"{home.pipeline(name).name}.json")
+
+
+def write_service(home: Home, entry: ServiceEntry) -> None:
+    """The service's entry stands in the registry, whole."""
+    atomic.replace(_service_file(home, entry.kind, entry.id), _encoded(asdict(entry)))
+
+
+def services(home: Home, kind: str | None = None) -> list[ServiceEntry]:
+    """Every live service, or those of one kind; an entry with a free lease is dead and left out."""
+    return [e for e in service_entries(home, kind) if service_lives(home, e)]
+
+
+def service_entries(home: Home, kind: str | None = None) -> list[ServiceEntry]:
+    """The same, dead ones included."""
+    found = (_read(path, _service) for path in _files(home.services))
+    return [e for e in found if e is not None and kind in (None, e.kind)]
+
+
+def service_lives(home: Home, entry: ServiceEntry) -> bool:
+    """Whether the service holds its lease."""
+    return leases.holder(service_lease(home, entry.kind, entry.id)) is not None
+
+
+def remove_service(home: Home, kind: str, id: str) -> None:
+    """Neither the service's entry nor its lease file stands any more."""
+    _unlink(_service_file(home, kind, id))
+    _unlink(service_lease(home, kind, id))
+
+
+def service_lease(home: Home, kind: str, id: str) -> Path:
+    """Where the service's own lease lies."""
+    return home.services / f"{kind}-{id}.lease"
+
+
+def _service_file(home: Home, kind: str, id: str) -> Path:
+    return home.services / f"{kind}-{id}.json"
+
+
+def _entry(found: dict[str, Any]) -> Entry:
+    return Entry(**_known(Entry, found))
+
+
+def _service(found: dict[str, Any]) -> ServiceEntry:
+    return ServiceEntry(**_known(ServiceEntry, found))
+
+
+def _known(kind: type[Any], found: dict[str, Any]) -> dict[str, Any]:
+    """The fields that this version knows; what is missing is null where it may be."""
+    names = {f.name for f in fields(kind)}
+    absent = dict.fromkeys(names & {*_MAYBE_ABSENT, "listen"})
+    return absent | {name: value for name, value in found.items() if name in names}
+
+
+def _read(path: Path, decode: Callable[[dict[str, Any]], _T]) -> _T | None:
+    try:
+        return decode(json.loads(path.read_bytes()))
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        why = permissions.explain(path, error, doing="read").message
+    except (ValueError, TypeError, AttributeError) as error:
+        why = str(error)
+    _log.warning("registry file skipped", action="registry.skip", file=str(path), reason=why)
+    return None
+
+
+def _files(folder: Path) -> Iterable[Path]:
+    try:
+        return sorted(p for p in folder.iterdir() if p.suffix == ".json" and p.name[0] != ".")
+    except FileNotFoundError:
+        return ()
+    except OSError as error:
+        raise permissions.explain(folder, error, doing="read") from error
+
+
+def _unlink(path: Path) -> None:
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise _unremoved(path, error) from error
+
+
+def _unremoved(path: Path, error: OSError) -> PipoError:
+    return permissions.explain(path, error, doing="remove")
+
+
+def _encoded(content: dict[str, Any]) -> bytes:
+    return json.dumps(content, indent=2).encode() + b"\n"
