@@ -8,7 +8,6 @@ mapped by its status code in `TRANSPORT`.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -18,6 +17,7 @@ from google.rpc import status_pb2
 from pipo import errors
 from pipo.rpc import from_proto, to_proto, wire
 from pipo.rpc.stubs import packet_pb2
+from pipo.telemetry.logs import logger
 
 DETAILS_KEY = "grpc-status-details-bin"
 # What a client with default settings takes as metadata without complaint.
@@ -26,7 +26,12 @@ MESSAGE_CHARS_MAX = 1024
 
 Redact = Callable[[str], str]
 
-_log = logging.getLogger("pipo.rpc")
+_log = logger("rpc")
+
+
+class Unanswered(errors.Unavailable):
+    """The call itself failed: nobody there, gone, or too late. What was sent may have been done."""
+
 
 _BY_CODE: dict[str, type[errors.PipoError]] = {
     cls.code: cls
@@ -45,9 +50,9 @@ _BY_CODE: dict[str, type[errors.PipoError]] = {
 
 # Status code without details -> (class, message about `{whom}`, hint).
 TRANSPORT: dict[str, tuple[type[errors.PipoError], str, str]] = {
-    "UNAVAILABLE": (errors.Unavailable, "{whom} does not answer", "it may be starting; try again"),
-    "CANCELLED": (errors.Unavailable, "{whom} ended the call", "it may be stopping; try again"),
-    "DEADLINE_EXCEEDED": (errors.Unavailable, "{whom} did not answer in time", "try again"),
+    "UNAVAILABLE": (Unanswered, "{whom} does not answer", "it may be starting; try again"),
+    "CANCELLED": (Unanswered, "{whom} ended the call", "it may be stopping; try again"),
+    "DEADLINE_EXCEEDED": (Unanswered, "{whom} did not answer in time", "try again"),
     "RESOURCE_EXHAUSTED": (
         errors.BadRequest,
         "{whom} refused a message of this size: {details}",
@@ -92,11 +97,7 @@ def error_of(info: packet_pb2.ErrorInfo) -> errors.PipoError:
 
 def bug(error: BaseException, method: str) -> errors.Internal:
     """What a caller is told of an exception that nobody meant; logs it, once."""
-    _log.error(
-        "an exception nobody meant",
-        exc_info=error,
-        extra={"action": "rpc.bug", "method": method},
-    )
+    _log.error("an exception nobody meant", action="rpc.bug", method=method, exc_info=error)
     return errors.Internal(
         f"{type(error).__name__} in {method}: this is a bug in Pipo",
         hint="the log of the service that answered holds the traceback; please report it with that",

@@ -15,6 +15,7 @@ from pipo.rpc.channels import Channel, dial
 from pipo.rpc.errors import calling, error_of, from_rpc, info_of
 from pipo.rpc.server import RunningServer, serve
 from pipo.rpc.stubs import pipeline_pb2, pipeline_pb2_grpc, pipo_pb2
+from structlog.testing import capture_logs
 
 TOKEN = "the-home-token"
 
@@ -106,13 +107,17 @@ def test_info_stands_for_the_same_error(error: errors.PipoError) -> None:
 
 
 async def test_a_bug_is_internal_and_says_nothing_of_its_text(
-    running: tuple[Fake, RunningServer], channel: Channel, caplog: pytest.LogCaptureFixture
+    running: tuple[Fake, RunningServer], channel: Channel
 ) -> None:
     running[0].raises = KeyError("s3cr3t")
-    with pytest.raises(errors.Internal) as caught, calling("the pipeline"):
+    with (
+        capture_logs() as lines,
+        pytest.raises(errors.Internal) as caught,
+        calling("the pipeline"),
+    ):
         await pipeline_pb2_grpc.PipelineStub(channel).Hello(pipeline_pb2.HelloRequest())
     assert caught.value.message == "KeyError in /pipo.v1.Pipeline/Hello: this is a bug in Pipo"
-    assert [r.action for r in caplog.records if hasattr(r, "action")] == ["rpc.bug"]
+    assert [line["action"] for line in lines] == ["rpc.bug"]
 
 
 async def test_messages_and_hints_are_masked(
