@@ -11,9 +11,7 @@ from aiohttp import web
 
 from pipo import __version__
 from pipo.errors import Conflict
-from pipo.service import dialable
-
-METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+from pipo.telemetry.metrics import CONTENT_TYPE
 
 
 class HealthListener:
@@ -32,7 +30,7 @@ class HealthListener:
         metrics: Callable[[], bytes],
     ) -> None:
         self.healthy = True
-        self.address = ""
+        self.port = 0
         self._facts = facts
         self._metrics = metrics
         self._same = {"service": kind, "id": id, "version": __version__}
@@ -44,7 +42,7 @@ class HealthListener:
         )
 
     async def start(self, bind: str, port: int) -> None:
-        """Listens; `address` is then what others dial.
+        """Listens; `port` is then the one that it has.
 
         Raises: Conflict, if the port is taken.
         """
@@ -59,7 +57,7 @@ class HealthListener:
                 f"the port {bind}:{port} is taken",
                 hint="end the process that listens there, or take another with --http-port",
             ) from error
-        self.address = dialable(bind, self._runner.addresses[0][1])
+        self.port = self._runner.addresses[0][1]
 
     async def stop(self) -> None:
         self.healthy = False
@@ -74,4 +72,4 @@ class HealthListener:
         )
 
     async def _serve_metrics(self, request: web.Request) -> web.Response:
-        return web.Response(body=self._metrics(), headers={"Content-Type": METRICS_TYPE})
+        return web.Response(body=self._metrics(), headers={"Content-Type": CONTENT_TYPE})

@@ -7,7 +7,7 @@ supervisor's pipe, the log lines around the end, the exit code.
     @click.command()
     @service_options(http_port=8783)
     def main(home: str | None, id: str | None, http_port: int) -> None:
-        sys.exit(run("checker", partial(start, http_port), home=home, id=id))
+        run("checker", partial(start, http_port=http_port), home=home, id=id)
 
 The end comes from the first SIGTERM or SIGINT, from end of file on the pipe
 whose descriptor stands in PIPO_PARENT_FD (the embedded supervisor died), or from
@@ -18,20 +18,23 @@ explicitly, so that it all works as PID 1 too, where defaults do not apply.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import re
 import signal
 import socket
 import sys
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol
+from dataclasses import replace
+from typing import Any, NoReturn, Protocol
 
 import click
 
 from pipo.clock import Clock, SystemClock
 from pipo.errors import BadRequest, PipoError
-from pipo.home import Home, home_from, leases, registry
+from pipo.home import Home, home_from, registry
 from pipo.home import config as configuration
+from pipo.home.leases import Lease
 from pipo.telemetry import logs
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -77,6 +80,11 @@ class ServiceShell:
         self.reason = ""
         self.error: BaseException | None = None
 
+    def dialable(self, port: int) -> str:
+        """What others dial when a server of this service listens on `port`."""
+        host = self.config.advertised
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
     def end(self, reason: str) -> None:
         """Begins the end; asked again, hurries it."""
         if self.stopping.is_set():
@@ -117,41 +125,39 @@ def service_options(*, http_port: int) -> Callable[[Callable[..., Any]], Callabl
     return decorate
 
 
-def dialable(bind: str, port: int) -> str:
-    """What others dial when a server listens on `bind`: a wildcard becomes the host's name."""
-    return f"{socket.gethostname() if bind in ('0.0.0.0', '::', '') else bind}:{port}"
-
-
 def run(
     kind: str,
     start: Start,
     *,
     home: str | None,
     id: str | None,
-    stop_timeout_s: float = 15.0,
-) -> int:
-    """Runs a service to its end on uvloop; the process's exit code.
+    stop_timeout_s: float | None = None,
+) -> NoReturn:
+    """Runs a service to its end on uvloop, and ends the process with it.
 
-    Whatever the person can mend (a folder without permission, a taken port, a
-    wrong key in config.yaml) is one message on stderr and 1.
+    Whatever the person can mend (a folder without permission, a taken port, a wrong
+    key in config.yaml) is one message on the standard error it was started with, and 1.
+    Beneath the supervisor the log goes to the home, elsewhere to standard error.
     """
     import uvloop
 
+    stderr = os.dup(2)
     try:
         where = home_from(home)
         where.ensure()
         name = _instance(id)
         config = configuration.load(where)
-        logs.configure(kind, file=where.logs / "services" / f"{kind}-{name}.log")
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(
-                run_service(kind, name, where, config, start, stop_timeout_s=stop_timeout_s)
-            )
+        file = where.service_logs / f"{kind}-{name}.log" if PARENT_FD in os.environ else None
+        logs.configure(kind, file=file)
+        runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
+        _leave(
+            runner.run(run_service(kind, name, where, config, start, stop_timeout_s=stop_timeout_s))
+        )
     except PipoError as error:
-        return _refuse(kind, error.message, error.hint)
+        _refuse(stderr, kind, error.message, error.hint)
     except OSError as error:
         place = f"{error.filename}: " if error.filename else ""
-        return _refuse(kind, f"{place}{error.strerror or error}", "")
+        _refuse(stderr, kind, f"{place}{error.strerror or error}", "")
 
 
 async def run_service(
@@ -162,42 +168,45 @@ async def run_service(
     start: Start,
     *,
     clock: Clock | None = None,
-    stop_timeout_s: float = 15.0,
+    stop_timeout_s: float | None = None,
 ) -> int:
     """Runs a service from its lease to its last log line; the exit code.
 
+    `stop_timeout_s` defaults to `engine.stop_timeout`.
     Raises: Conflict, if another process holds this id; whatever `start` raises.
     """
     clock = clock or SystemClock()
     shell = ServiceShell(kind, id, home, config, clock)
+    entry = registry.ServiceEntry(
+        kind=kind,
+        id=id,
+        pid=os.getpid(),
+        host=socket.gethostname(),
+        address="",
+        http_address="",
+        started_at=clock.now_ms(),
+    )
     unwatch = _watch(shell)
-    lease: leases.Lease | None = None
+    lease: Lease | None = None
     try:
-        lease = leases.Lease.acquire(home.services / f"{kind}-{id}.lease", clock=clock)
-        started_at = clock.now_ms()
+        # The lease comes first, so that no two of one name ever run.
+        lease = await asyncio.to_thread(
+            Lease.acquire, registry.service_lease(home, kind, id), clock=clock
+        )
         running = await _started(shell, start)
         if running is None:
             return 0
-        registry.write_service(
-            home,
-            registry.ServiceEntry(
-                kind=kind,
-                id=id,
-                pid=os.getpid(),
-                host=socket.gethostname(),
-                address=running.address,
-                http_address=running.http_address,
-                started_at=started_at,
-            ),
-        )
+        served = replace(entry, address=running.address, http_address=running.http_address)
+        registry.write_service(home, served)
         shell.log.info(
-            "serving", action="started", id=id, address=running.address, http=running.http_address
+            "serving", action="serving", id=id, address=served.address, http=served.http_address
         )
         await shell.stopping.wait()
-        return await _stopped(shell, running, stop_timeout_s)
+        return await _stopped(shell, entry, running, stop_timeout_s or config.stop_timeout_s)
     finally:
         unwatch()
         if lease is not None:
+            _withdraw(shell)
             lease.release()
 
 
@@ -221,37 +230,52 @@ async def _started(shell: ServiceShell, start: Start) -> Running | None:
         ending.cancel()
 
 
-async def _stopped(shell: ServiceShell, running: Running, timeout_s: float) -> int:
+async def _stopped(
+    shell: ServiceShell, unserved: registry.ServiceEntry, running: Running, timeout_s: float
+) -> int:
     """The shutdown.
 
-    1. The registry entry goes, so that nobody new dials.
+    1. The registry entry loses its addresses, so that nobody new dials.
     2. The service stops: within `timeout_s`, or at once after a second signal.
-    3. The caller releases the lease: this process holds nothing more.
+    3. The caller takes the entry away and releases the lease: this process holds nothing more.
     """
     if shell.error is not None:
-        shell.log.error(str(shell.error), action="failed")
+        shell.log.error(str(shell.error), action="failed", exc_info=shell.error)
     shell.log.info("stopping", action="stopping", reason=shell.reason)
-    registry.remove_service(shell.home, shell.kind, shell.id)
-    loop = asyncio.get_running_loop()
-    late = False
+    try:
+        registry.write_service(shell.home, unserved)
+    except PipoError as error:
+        shell.log.warning(error.message, action="registry.write")
+    late = not await _within(shell, running, timeout_s)
+    shell.log.info("stopped", action="stopped", cut_short=late)
+    return 1 if shell.error is not None or (late and not shell.hurry.is_set()) else 0
+
+
+def _withdraw(shell: ServiceShell) -> None:
+    """Removes the entry and, while it is still held, the lease's file."""
+    try:
+        registry.remove_service(shell.home, shell.kind, shell.id)
+    except PipoError as error:
+        shell.log.warning(error.message, action="registry.remove")
+
+
+async def _within(shell: ServiceShell, running: Running, timeout_s: float) -> bool:
+    """Whether the service stopped by itself."""
     try:
         async with asyncio.timeout(timeout_s) as limit:
-            hurried = asyncio.create_task(_hurry(shell, limit, loop), name="second signal")
+            hurried = asyncio.create_task(_hurry(shell, limit), name="second signal")
             try:
                 await running.stop()
             finally:
                 hurried.cancel()
     except TimeoutError:
-        late = True
-    shell.log.info("stopped", action="stopped", **({"cut_short": True} if late else {}))
-    return 1 if shell.error is not None or (late and not shell.hurry.is_set()) else 0
+        return False
+    return True
 
 
-async def _hurry(
-    shell: ServiceShell, limit: asyncio.Timeout, loop: asyncio.AbstractEventLoop
-) -> None:
+async def _hurry(shell: ServiceShell, limit: asyncio.Timeout) -> None:
     await shell.hurry.wait()
-    limit.reschedule(loop.time() + HURRY_S)
+    limit.reschedule(asyncio.get_running_loop().time() + HURRY_S)
 
 
 def _watch(shell: ServiceShell) -> Callable[[], None]:
@@ -311,8 +335,19 @@ def _instance(id: str | None) -> str:
     return name
 
 
-def _refuse(kind: str, message: str, hint: str) -> int:
-    print(f"pipo-{kind}: {message}", file=sys.stderr)
-    if hint:
-        print(f"  {hint}", file=sys.stderr)
-    return 1
+def _refuse(stderr: int, kind: str, message: str, hint: str) -> NoReturn:
+    text = f"pipo-{kind}: {message}\n" + (f"  {hint}\n" if hint else "")
+    os.write(stderr, text.encode("utf-8", "backslashreplace"))
+    _leave(1)
+
+
+def _leave(code: int) -> NoReturn:
+    """Ends the process here and now.
+
+    All that this process owned is closed; threads that still wait for a destination
+    that hangs would hold up an ordinary exit for as long as it does.
+    """
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
