@@ -50,7 +50,7 @@ class RotatingFile(logging.handlers.RotatingFileHandler):
                 self.stream = self._open()
             self.stream.write(text)
             self.stream.flush()
-            if self.stream.tell() >= self.maxBytes:
+            if text.endswith("\n") and self.stream.tell() >= self.maxBytes:
                 self.doRollover()
         finally:
             self.release()

@@ -45,39 +45,26 @@ def configure(
     file: Path | None = None,
     pipeline: str | None = None,
     level: str | None = None,
+    stdio: bool = False,
     clock: Clock | None = None,
 ) -> None:
-    """This process logs as `service` from now on: to standard error, or into `file`.
+    """This process logs as `service` from now on: to standard error, and into `file` too.
 
-    With `file`, standard output and error go there too, and all of it is rotated
-    together. `level` defaults to PIPO_LOG_LEVEL, else info. Later calls replace
-    the earlier ones.
+    With `stdio`, standard output and error are led into the file instead, for a
+    process that nobody looks at; all of it turns over together. `level` defaults
+    to PIPO_LOG_LEVEL, else info. Later calls replace the earlier ones.
     Raises: OSError, if the file cannot be opened.
     """
-    handler: logging.Handler = RotatingFile.with_stdio(file) if file else _stderr()
-    render = _renderer(clock or SystemClock(), service, pipeline)
-    handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=[structlog.stdlib.add_log_level],
-            processors=[structlog.processors.format_exc_info, render],
-        )
-    )
+    fixed: dict[str, Any] = {"service": service} | ({"pipeline": pipeline} if pipeline else {})
+    formatter = _formatter(clock or SystemClock(), fixed)
     root = logging.getLogger()
     for old in root.handlers[:]:
         root.removeHandler(old)
         old.close()
-    root.addHandler(handler)
+    for handler in _handlers(file, stdio):
+        handler.setFormatter(formatter)
+        root.addHandler(handler)
     root.setLevel(_level(level))
-    structlog.configure(
-        processors=[
-            structlog.stdlib.filter_by_level,
-            structlog.stdlib.add_log_level,
-            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
-        ],
-        logger_factory=structlog.stdlib.LoggerFactory(),
-        wrapper_class=structlog.stdlib.BoundLogger,
-        cache_logger_on_first_use=False,
-    )
 
 
 def logger(name: str) -> structlog.stdlib.BoundLogger:
@@ -90,8 +77,19 @@ def mask(redactor: Redactor) -> None:
     _Masking.redactor = redactor
 
 
-def _stderr() -> logging.Handler:
-    return logging.StreamHandler(sys.stderr)
+def _formatter(clock: Clock, fixed: dict[str, Any]) -> logging.Formatter:
+    return structlog.stdlib.ProcessorFormatter(
+        foreign_pre_chain=[structlog.stdlib.add_log_level, structlog.stdlib.ExtraAdder()],
+        processors=[structlog.processors.format_exc_info, _renderer(clock, fixed)],
+    )
+
+
+def _handlers(file: Path | None, stdio: bool) -> list[logging.Handler]:
+    if file is None:
+        return [logging.StreamHandler(sys.stderr)]
+    if stdio:
+        return [RotatingFile.with_stdio(file)]
+    return [RotatingFile(file, stdio=False), logging.StreamHandler(sys.stderr)]
 
 
 def _level(level: str | None) -> int:
@@ -100,10 +98,8 @@ def _level(level: str | None) -> int:
 
 
 def _renderer(
-    clock: Clock, service: str, pipeline: str | None
+    clock: Clock, fixed: dict[str, Any]
 ) -> Callable[[WrappedLogger, str, EventDict], str]:
-    fixed = {"service": service} | ({"pipeline": pipeline} if pipeline else {})
-
     def render(_: WrappedLogger, __: str, event: EventDict) -> str:
         level = _LEVELS.get(event["level"], event["level"])
         words = [f"{iso(clock.now_ms())} {level:<5} {_escaped(str(event['event']))} "]
@@ -144,3 +140,18 @@ def _quoted_json(value: Any) -> str:
 
 def _escaped(text: str) -> str:
     return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+structlog.configure(
+    processors=[
+        structlog.stdlib.filter_by_level,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+    ],
+    logger_factory=structlog.stdlib.LoggerFactory(),
+    wrapper_class=structlog.stdlib.BoundLogger,
+    cache_logger_on_first_use=False,
+)
+# What a process says that never calls `configure`: warnings, on standard error.
+if logging.lastResort is not None:
+    logging.lastResort.setFormatter(_formatter(SystemClock(), {}))
