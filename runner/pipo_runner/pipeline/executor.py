@@ -1,0 +1,277 @@
+"""Takes ready units through their steps.
+
+Idea. There are `concurrency` slots. A ready unit takes one, runs straight
+through its pure steps on the event loop, and arrives at the output stage, which
+writes units of one place together. Nothing here awaits: one turn of the loop
+moves as many units as there are slots, and hands the journal one list of
+changes, ordered step by step, so that the writer applies them set-wise.
+
+When the journal must be on disk: pure steps touch nothing outside, so their
+changes only join the next commit. A crash repeats them; that is invisible. The
+output stage keeps the rule for its own effect (see `writing`).
+
+Slots. A unit holds its slot while it is processed, waits for a retry (edge 106)
+and is written. With `concurrency: 1` the output stage gives it back only when
+the unit is settled, which makes delivery first in, first out (L029).
+
+Failure cases. An expression that fails follows the node's policy. An exception
+that is none of the packet's errors is a bug of ours: it is logged with its
+trace, and still only costs the unit what its policy says.
+
+Rejected: a task per unit. It costs ten times the step it runs and makes the
+order of the journal's changes a matter of scheduling.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
+
+from pipo.journal.changes import SAME as UNCHANGED
+from pipo.journal.changes import Change, Filtered, Retried, Stepped
+
+from pipo.clock import Clock
+from pipo.connectors.contract import Settlement, StepCall
+from pipo_runner.pipeline.failures import (
+    PACKET_ERRORS,
+    Failure,
+    describe,
+    ending,
+    packet_error,
+)
+from pipo_runner.pipeline.plan import FILTERED, SAME, Plan, PlannedNode
+from pipo_runner.pipeline.policy import Wait, decide
+from pipo_runner.pipeline.scopes import Scopes
+from pipo_runner.pipeline.settling import Pending
+from pipo_runner.pipeline.timers import Timers
+from pipo_runner.pipeline.units import OUTPUT, UNLOADED, VERIFY, ReadyQueue, Unit
+
+
+class Stages(Protocol):
+    """Where a unit goes after its steps."""
+
+    def join(self, unit: Unit, plan: Plan) -> None: ...
+
+    def flush(self) -> None: ...
+
+
+class Stager(Protocol):
+    def stage(
+        self, *changes: Change, done: Callable[[BaseException | None], None] | None = None
+    ) -> None: ...
+
+
+class Executor:
+    """The slots and the queue of one pipeline."""
+
+    def __init__(
+        self,
+        *,
+        journal: Stager,
+        plan_of: Callable[[int], Plan],
+        scopes: Scopes,
+        pending: Pending,
+        clock: Clock,
+        concurrency: int,
+        load: Callable[[Unit], Awaitable[None]],
+        redact: Callable[[str], str],
+        log: Callable[..., None],
+        timers: Timers,
+    ) -> None:
+        self._journal = journal
+        self._plan_of = plan_of
+        self._scopes = scopes
+        self._pending = pending
+        self._clock = clock
+        self._free = concurrency
+        self._slots = concurrency
+        self._load = load
+        self._redact = redact
+        self._log = log
+        self._timers = timers
+        self._ready = ReadyQueue()
+        self._open = False
+        self._scheduled = False
+        self._loop = asyncio.get_running_loop()
+        # Changes of this turn: by depth of step, then the ends.
+        self._steps: list[list[Change]] = []
+        self._ends: list[Change] = []
+        self._ended: list[tuple[str, Settlement]] = []
+        self.output: Stages
+
+    # ── the queue ────────────────────────────────────────────────────────────
+
+    def enqueue(self, unit: Unit) -> None:
+        """A unit is ready; it runs when a slot is free."""
+        self._ready.put(unit)
+        self._wake()
+
+    def open(self) -> None:
+        """From now on ready units are taken."""
+        self._open = True
+        self._wake()
+
+    def close(self) -> None:
+        """No further unit is taken; those in hand go on."""
+        self._open = False
+
+    def release(self, count: int = 1) -> None:
+        """Gives slots back."""
+        self._free += count
+        self._wake()
+
+    @property
+    def in_hand(self) -> int:
+        """Units that hold a slot now."""
+        return self._slots - self._free
+
+    def _wake(self) -> None:
+        if self._open and not self._scheduled and self._free > 0 and len(self._ready):
+            self._scheduled = True
+            self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._scheduled = False
+        while self._open and self._free > 0 and (unit := self._ready.pop()) is not None:
+            self._free -= 1
+            if unit.data is UNLOADED:
+                self._timers.spawn(self._load_then_run(unit), name=f"load {unit.id}")
+            else:
+                self._advance(unit)
+        self._finish_turn()
+
+    def _finish_turn(self) -> None:
+        changes = [change for depth in self._steps for change in depth]
+        changes += self._ends
+        ended, self._steps, self._ends = self._ended, [], []
+        self._ended = []
+        if ended:
+            self._journal.stage(*changes, done=lambda error: self._after(ended, error))
+        elif changes:
+            self._journal.stage(*changes)
+        self.output.flush()
+
+    async def _load_then_run(self, unit: Unit) -> None:
+        await self._load(unit)
+        self.run_again(unit)
+
+    def run_again(self, unit: Unit) -> None:
+        """Continues a unit that already holds a slot."""
+        self._advance(unit)
+        self._finish_turn()
+
+    # ── the steps ────────────────────────────────────────────────────────────
+
+    def _advance(self, unit: Unit) -> None:
+        plan = self._plan_of(unit.version)
+        depth = 0
+        while unit.cursor not in (OUTPUT, VERIFY):
+            if not self._step(unit, plan.nodes[unit.cursor], depth):
+                return
+            depth += 1
+        self.output.join(unit, plan)
+
+    def _step(self, unit: Unit, node: PlannedNode, depth: int) -> bool:
+        """Runs one node; False when the unit goes no further now."""
+        began = self._clock.monotonic()
+        if unit.attempt == 0:
+            unit.entered = began
+        scope = self._scopes.step(unit, node.id, with_meta=node.uses_meta)
+        call = StepCall(unit.id, node.id, unit.data, scope.get("meta", {}), {})
+        try:
+            result = node.run(scope, call)
+        except Exception as error:
+            if not isinstance(error, PACKET_ERRORS):
+                self._log("error", "a step failed unexpectedly", node=node.id, exc_info=error)
+            return self._failed(unit, node, error, depth)
+        now = self._clock.monotonic()
+        ms = (now - unit.entered) * 1000.0
+        if result is FILTERED:
+            at = self._clock.now_ms()
+            self._ends.append(Filtered(unit=unit.id, node=node.id, ms=ms, at=at))
+            self._end(unit, Settlement("filtered"))
+            return False
+        self._record(unit, node, result, ms, tuple(call.notes), depth)
+        return True
+
+    def _record(
+        self,
+        unit: Unit,
+        node: PlannedNode,
+        result: Any,
+        ms: float,
+        notes: tuple[tuple[str, Any], ...],
+        depth: int,
+    ) -> None:
+        changed = result is not SAME
+        self._at_depth(depth).append(
+            Stepped(
+                unit=unit.id,
+                node=node.id,
+                cursor=node.follows,
+                at=self._clock.now_ms(),
+                ms=ms,
+                before=unit.data if changed else UNCHANGED,
+                after=result if changed else UNCHANGED,
+                notes=notes,
+            )
+        )
+        if changed:
+            unit.data = result
+        unit.cursor = node.follows
+        unit.attempt = 0
+        unit.hops += 1
+
+    def _at_depth(self, depth: int) -> list[Change]:
+        while len(self._steps) <= depth:
+            self._steps.append([])
+        return self._steps[depth]
+
+    def _failed(self, unit: Unit, node: PlannedNode, error: Exception, depth: int) -> bool:
+        unit.attempt += 1
+        # A filter's expression fails the same way again (edge 100).
+        hopeless = node.kind == "filter"
+        move = decide(node.policy, failures=unit.attempt, hopeless=hopeless)
+        at = self._clock.now_ms()
+        message = self._redact(describe(error))
+        if isinstance(move, Wait):
+            self._at_depth(depth).append(
+                Retried(
+                    unit=unit.id,
+                    node=node.id,
+                    attempt=move.attempt,
+                    wait_ms=move.ms,
+                    retry_at=at + int(move.ms),
+                    error=message,
+                    at=at,
+                )
+            )
+            self._timers.after(move.ms / 1000.0, self.run_again, unit)
+            return False
+        ms = (self._clock.monotonic() - unit.entered) * 1000.0
+        failure = Failure("node.failed", node.id, message, move.attempts, ms)
+        journaled = packet_error(
+            failure,
+            node.message,
+            lambda: self._scopes.rules(unit.data, self._scopes.meta(unit, node.id)),
+            self._redact,
+        )
+        if move.then == "continue":
+            notes = (("node.failed_continued", {"error": journaled.message}),)
+            self._record(unit, node, SAME, ms, notes, depth)
+            return True
+        self._ends.append(ending(move.then, unit.id, journaled, node=node.id, at=at, ms=ms))
+        state = "filtered" if move.then == "drop" else "dead_lettered"
+        self._end(unit, Settlement(state, journaled.message))
+        return False
+
+    def _end(self, unit: Unit, settlement: Settlement) -> None:
+        self._ended.append((unit.id, settlement))
+        self._free += 1
+
+    def _after(self, ended: list[tuple[str, Settlement]], error: BaseException | None) -> None:
+        if error is None:
+            for unit_id, settlement in ended:
+                self._pending.settled((unit_id,), settlement)
+            self._wake()

@@ -1,0 +1,83 @@
+"""How a failed step ends: the error's text, and the changes that its policy asks for.
+
+A policy that itself breaks (its message cannot be rendered) falls back to the
+plain message with a note; it never costs the unit (edge 9).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pipo.journal.changes import Change, DeadLettered, Dropped, PacketError
+
+from pipo.connectors.contract import ConnectorError
+from pipo.lang.durations import show
+from pipo.lang.expressions import LanguageError
+from pipo.lang.templates import Template
+from pipo_runner.pipeline.rendering import RenderError
+
+# What a step may raise for a packet's own reasons; anything else is a bug of ours.
+PACKET_ERRORS = (ConnectorError, LanguageError, RenderError)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A failed step of one unit. `where` is what people read: a node id, `output`, `delivered`."""
+
+    code: str
+    where: str
+    message: str
+    attempts: int
+    elapsed_ms: float = 0.0
+    rule: str | None = None
+
+    def scope(self) -> dict[str, Any]:
+        """The variable `error` of a message template."""
+        return {
+            "message": self.message,
+            "code": self.code,
+            "rule": self.rule,
+            "node": self.where,
+            "attempts": self.attempts,
+            "elapsed": show(self.elapsed_ms),
+        }
+
+
+def describe(error: BaseException) -> str:
+    """The text of a step's error: its message, and the hint behind a dash."""
+    if isinstance(error, ConnectorError):
+        return f"{error.message} ({error.hint})" if error.hint else error.message
+    if isinstance(error, PACKET_ERRORS):
+        return str(error)
+    return f"{type(error).__name__}: {error}; this is a bug in Pipo, please report it"
+
+
+def packet_error(
+    failure: Failure,
+    template: Template | None,
+    scope: Callable[[], Mapping[str, Any]],
+    redact: Callable[[str], str],
+) -> PacketError:
+    """The error as it is journaled, its message rendered and redacted."""
+    message = failure.message
+    if template is not None:
+        try:
+            message = str(template.render({**scope(), "error": failure.scope()}))
+        except Exception as broken:
+            message = f"{failure.message} [the message template failed: {broken}]"
+    return PacketError(
+        code=failure.code,
+        message=redact(message),
+        rule=failure.rule,
+        node=failure.where,
+        attempts=failure.attempts,
+    )
+
+
+def ending(then: str, unit: str, error: PacketError, *, node: str, at: int, ms: float) -> Change:
+    """The change that ends a unit as its policy says."""
+    if then == "drop":
+        return Dropped(unit=unit, error=error, node=node, at=at, ms=ms)
+    return DeadLettered(unit=unit, error=error, node=node, at=at, ms=ms)

@@ -1,0 +1,245 @@
+"""Requests for the http inputs, as they arrive in pieces on a gateway's stream.
+
+Each request is answered on its own as soon as it can be; answers that are ready
+together travel together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from pipo.connectors.contract import HttpAnswer, HttpRequest
+from pipo.payload import encode
+from pipo.rpc.stubs import pipeline_pb2 as pb
+from pipo_runner.pipeline.timers import Timers
+
+# Bodies in flight in this process, as a multiple of the packet limit (decision 40).
+BODIES_LIMIT: Final = 8
+MESSAGE_BYTES_LIMIT: Final = 1024 * 1024
+
+
+class Answering(Protocol):
+    def early(self, request: HttpRequest) -> HttpAnswer | None: ...
+
+    async def answer(self, request: HttpRequest) -> HttpAnswer: ...
+
+
+@dataclass(slots=True, eq=False)
+class _Open:
+    """A request whose body is still arriving."""
+
+    head: pb.IngestHead
+    pieces: list[bytes] = field(default_factory=list)
+    size: int = 0
+
+
+class BodyBudget:
+    """How many bytes of bodies all streams of this process may hold."""
+
+    def __init__(self, limit: int) -> None:
+        self._left = limit
+
+    def take(self, size: int) -> bool:
+        if size > self._left:
+            return False
+        self._left -= size
+        return True
+
+    def give_back(self, size: int) -> None:
+        self._left += size
+
+
+class HttpDoor:
+    """One gateway's stream of requests."""
+
+    def __init__(
+        self,
+        target: Answering | None,
+        *,
+        packet_limit: int,
+        budget: BodyBudget,
+        timers: Timers,
+        name: str,
+        on_error: Callable[[BaseException], None],
+    ) -> None:
+        self._target = target
+        self._limit = packet_limit
+        self._budget = budget
+        self._timers = timers
+        self._name = name
+        self._on_error = on_error
+        self._open: dict[int, _Open] = {}
+        self._running: dict[int, asyncio.Task[None]] = {}
+        self._answers: list[pb.IngestAnswer] = []
+        self._ready = asyncio.Event()
+        self._ended = False
+
+    async def serve(
+        self, requests: AsyncIterator[pb.IngestRequest]
+    ) -> AsyncIterator[pb.IngestReply]:
+        """The stream's answers, until the gateway ends it and all are given."""
+        reader = self._timers.spawn(self._read(requests), name=f"ingest {self._name}")
+        try:
+            while True:
+                await self._ready.wait()
+                self._ready.clear()
+                answers, self._answers = self._answers, []
+                for message in _grouped(answers):
+                    yield message
+                if self._ended and not self._running and not self._answers:
+                    return
+        finally:
+            reader.cancel()
+            for task in list(self._running.values()):
+                task.cancel()
+
+    async def _read(self, requests: AsyncIterator[pb.IngestRequest]) -> None:
+        try:
+            async for request in requests:
+                for part in request.parts:
+                    self._part(part)
+        finally:
+            self._ended = True
+            self._ready.set()
+
+    def _part(self, part: pb.IngestPart) -> None:
+        number = part.request_id
+        if part.cancelled:
+            self._forget(number)
+            return
+        if part.HasField("head"):
+            if part.last:
+                # The common case: a whole request in one piece.
+                self._start(number, part.head, part.body, len(part.body))
+                return
+            if not self._begin(number, part.head):
+                return
+        opened = self._open.get(number)
+        if opened is None:
+            return
+        if opened.size + len(part.body) > self._limit:
+            self._forget(number)
+            self._give(number, too_large(self._limit))
+            return
+        if not self._budget.take(len(part.body)):
+            self._forget(number)
+            self._give(number, busy())
+            return
+        opened.size += len(part.body)
+        opened.pieces.append(part.body)
+        if part.last:
+            del self._open[number]
+            self._start(number, opened.head, b"".join(opened.pieces), opened.size, held=True)
+
+    def _begin(self, number: int, head: pb.IngestHead) -> bool:
+        """Whether the body is wanted at all (design §8: early refusals)."""
+        if self._target is not None:
+            early = self._target.early(_request(head, b""))
+            if early is not None:
+                self._give(number, early)
+                return False
+        self._open[number] = _Open(head)
+        return True
+
+    def _start(
+        self, number: int, head: pb.IngestHead, body: bytes, size: int, *, held: bool = False
+    ) -> None:
+        if size > self._limit:
+            self._give(number, too_large(self._limit))
+            return
+        if not held and not self._budget.take(size):
+            self._give(number, busy())
+            return
+        task = self._timers.spawn(
+            self._answer(number, _request(head, body), size), name=f"request {number}"
+        )
+        self._running[number] = task
+
+    async def _answer(self, number: int, request: HttpRequest, size: int) -> None:
+        try:
+            answer = no_http() if self._target is None else await self._target.answer(request)
+        except Exception as error:
+            self._on_error(error)
+            answer = failed()
+        finally:
+            self._running.pop(number, None)
+            self._budget.give_back(size)
+            self._ready.set()
+        self._give(number, answer)
+
+    def _give(self, number: int, answer: HttpAnswer) -> None:
+        self._answers.append(
+            pb.IngestAnswer(
+                request_id=number,
+                status=answer.status,
+                headers=[pb.Header(name=n, value=v) for n, v in answer.headers],
+                body=answer.body,
+            )
+        )
+        self._ready.set()
+
+    def _forget(self, number: int) -> None:
+        opened = self._open.pop(number, None)
+        if opened is not None:
+            self._budget.give_back(opened.size)
+        task = self._running.pop(number, None)
+        if task is not None:
+            task.cancel()
+
+
+def _grouped(answers: list[pb.IngestAnswer]) -> list[pb.IngestReply]:
+    """Messages of less than 1 MiB each."""
+    messages: list[pb.IngestReply] = []
+    group: list[pb.IngestAnswer] = []
+    size = 0
+    for answer in answers:
+        length = len(answer.body) + 256
+        if group and size + length > MESSAGE_BYTES_LIMIT:
+            messages.append(pb.IngestReply(answers=group))
+            group, size = [], 0
+        group.append(answer)
+        size += length
+    if group:
+        messages.append(pb.IngestReply(answers=group))
+    return messages
+
+
+def _request(head: pb.IngestHead, body: bytes) -> HttpRequest:
+    return HttpRequest(
+        method=head.method,
+        path=head.path,
+        query=head.query,
+        headers=[(h.name, h.value) for h in head.headers],
+        peer=head.peer,
+        body=body,
+    )
+
+
+def _answer(status: int, error: str, hint: str, **headers: str) -> HttpAnswer:
+    named = tuple((name.replace("_", "-"), value) for name, value in headers.items())
+    return HttpAnswer(status, encode({"error": error, "hint": hint}), named)
+
+
+def too_large(limit: int) -> HttpAnswer:
+    return _answer(
+        413,
+        f"the body is larger than {limit} bytes",
+        "send less, or raise engine.packet_limit",
+    )
+
+
+def busy() -> HttpAnswer:
+    return _answer(503, "too many bodies at once", "try again in a moment", Retry_After="1")
+
+
+def no_http() -> HttpAnswer:
+    return _answer(404, "this pipeline has no http input", "use pipo push")
+
+
+def failed() -> HttpAnswer:
+    return _answer(
+        500, "the request could not be handled; this is a bug in Pipo", "the log tells more"
+    )

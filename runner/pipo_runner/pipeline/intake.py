@@ -1,0 +1,189 @@
+"""Intake: from an arrival to a packet on disk.
+
+Order of the gates: run state, buffer, rules, journal, answer (edge 1). Nothing
+is answered before the commit that holds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from pipo.journal.changes import Change, PacketError
+
+from pipo.clock import Clock
+from pipo.connectors.contract import (
+    Accepted,
+    Arrival,
+    RefusedArrival,
+    RejectedArrival,
+    Settlement,
+    Taken,
+)
+from pipo.journal import changes as journaled
+from pipo.payload import BadPayload, encode
+from pipo_runner.pipeline.admission import Admission
+from pipo_runner.pipeline.failures import Failure, packet_error
+from pipo_runner.pipeline.ids import PacketIds
+from pipo_runner.pipeline.plan import Plan
+from pipo_runner.pipeline.scopes import Scopes
+from pipo_runner.pipeline.settling import Pending
+from pipo_runner.pipeline.units import Unit
+
+
+class Committer(Protocol):
+    async def commit(self, *changes: Change) -> list[Any]: ...
+
+
+class PipelineIntake:
+    """What the inputs of one pipeline ask (contract.Intake)."""
+
+    def __init__(
+        self,
+        *,
+        journal: Committer,
+        admission: Admission,
+        pending: Pending,
+        plan: Callable[[], Plan],
+        scopes: Scopes,
+        ids: PacketIds,
+        clock: Clock,
+        enqueue: Callable[[Unit], None],
+        next_queue_seq: int,
+        packet_limit: int,
+        redact: Callable[[str], str],
+        input_state: Callable[[str], Awaitable[Mapping[str, str]]],
+        on_accepted: Callable[[int, int], None],
+    ) -> None:
+        self._journal = journal
+        self._admission = admission
+        self._pending = pending
+        self._plan = plan
+        self._scopes = scopes
+        self._ids = ids
+        self._clock = clock
+        self._enqueue = enqueue
+        self._queue_seq = next_queue_seq
+        self._limit = packet_limit
+        self._redact = redact
+        self._input_state = input_state
+        self._on_accepted = on_accepted
+
+    async def take(self, arrivals: Sequence[Arrival]) -> list[Taken]:
+        """What became of each arrival, in order (contract.Intake)."""
+        # The version is read once: one applied meanwhile counts for later packets (edge 11).
+        plan, at = self._plan(), self._clock.now_ms()
+        taken: list[Taken] = []
+        changes: list[Change] = []
+        units: list[Unit] = []
+        for arrival in arrivals:
+            refusal = self._admission.reserve(arrival.input)
+            taken.append(refusal or self._judge(arrival, plan, at, changes, units))
+        if changes:
+            try:
+                await self._journal.commit(*changes)
+            except BaseException:
+                self._admission.give_back(len(units))
+                raise
+        for unit in units:
+            self._pending.add(unit)
+            self._enqueue(unit)
+        if units:
+            self._on_accepted(len(units), at)
+        return taken
+
+    def _judge(
+        self, arrival: Arrival, plan: Plan, at: int, changes: list[Change], units: list[Unit]
+    ) -> Taken:
+        """One arrival that has a place: its change, and the unit if it is accepted."""
+        packet_id = self._ids.next(at)
+        unit = Unit(
+            id=packet_id,
+            version=plan.version,
+            input=arrival.input,
+            trigger=arrival.trigger,
+            source=arrival.source,
+            received_at=at,
+            queue_seq=self._queue_seq,
+            cursor=plan.first_step[arrival.input],
+            data=arrival.data,
+            size=0,
+        )
+        raw, failure = self._refusal(arrival, plan, unit)
+        if failure is not None:
+            self._admission.give_back()
+            error = self._error(failure, plan, unit)
+            changes.append(
+                journaled.Rejected(
+                    unit=packet_id,
+                    version=plan.version,
+                    input=arrival.input,
+                    trigger=arrival.trigger,
+                    source=arrival.source,
+                    data=raw,
+                    error=error,
+                    at=at,
+                    state=arrival.state,
+                )
+            )
+            return RejectedArrival(packet_id, error.message, failure.rule or "")
+        unit.size = len(raw)
+        self._queue_seq += 1
+        units.append(unit)
+        changes.append(
+            journaled.Accepted(
+                unit=packet_id,
+                version=plan.version,
+                input=arrival.input,
+                trigger=arrival.trigger,
+                source=arrival.source,
+                data=raw,
+                cursor=unit.cursor,
+                queue_seq=unit.queue_seq,
+                at=at,
+                state=arrival.state,
+            )
+        )
+        return Accepted(packet_id)
+
+    def _refusal(self, arrival: Arrival, plan: Plan, unit: Unit) -> tuple[bytes, Failure | None]:
+        """The payload as it is kept, and why the input's rules refuse it, if they do."""
+        try:
+            raw = encode(arrival.data)
+        except BadPayload as error:
+            return b"null", Failure("input.invalid", arrival.input, str(error), 1, rule="json")
+        if len(raw) > self._limit:
+            message = (
+                f"the packet has {len(raw)} bytes, more than engine.packet_limit ({self._limit})"
+            )
+            return b"null", Failure("input.invalid", arrival.input, message, 1, rule="size")
+        rules = plan.input_rules[arrival.input]
+        if not rules.rules:
+            return raw, None
+        meta = self._scopes.meta(unit, arrival.input)
+        broken = rules.broken(self._scopes.rules(arrival.data, meta))
+        if broken is None:
+            return raw, None
+        rule, message = broken
+        return raw, Failure("input.invalid", arrival.input, message, 1, rule=rule)
+
+    def _error(self, failure: Failure, plan: Plan, unit: Unit) -> PacketError:
+        return packet_error(
+            failure,
+            plan.messages[f"input:{unit.input}"],
+            lambda: self._scopes.rules(unit.data, self._scopes.meta(unit, unit.input)),
+            self._redact,
+        )
+
+    async def settled(self, packet_id: str, timeout_s: float) -> Settlement:
+        """How a packet ended (contract.Intake)."""
+        return await self._pending.wait(packet_id, timeout_s)
+
+    async def state(self, input_name: str) -> Mapping[str, str]:
+        """An input's durable state (contract.Intake)."""
+        return await self._input_state(input_name)
+
+
+def refusal_of(taken: Taken) -> RefusedArrival | RejectedArrival | None:
+    """The part of an answer that says no."""
+    return None if isinstance(taken, Accepted) else taken

@@ -1,0 +1,136 @@
+"""What this process says about itself: its status, and its numbers for /metrics.
+
+Counts come from the journal's counters, so a restart does not reset them;
+histograms are this run's (design §9).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Protocol
+
+from pipo.home.registry import Entry
+from pipo.journal import reads
+from pipo.rpc import to_proto
+from pipo.rpc.stubs import pipeline_pb2, pipo_pb2
+from pipo.telemetry.metrics import Histogram
+from pipo_runner.pipeline.plan import Plan
+from pipo_runner.pipeline.settling import Pending
+
+GROUP_SIZES = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1000)
+
+
+class Journal(Protocol):
+    counters: dict[str, int]
+    rows: reads.Rows
+
+    @property
+    def last_seq(self) -> int: ...
+
+
+class Measures:
+    """The numbers of one pipeline process."""
+
+    def __init__(self, journal: Journal, pending: Pending) -> None:
+        self._journal = journal
+        self._pending = pending
+        self.commit_s = Histogram()
+        self.group_size = Histogram(GROUP_SIZES)
+        self.delivery_s = Histogram()
+
+    def committed(self, group_size: int, seconds: float) -> None:
+        """One commit of the journal."""
+        self.commit_s.observe(seconds)
+        self.group_size.observe(group_size)
+
+    def delivered(self, seconds: float) -> None:
+        """One packet, from acceptance to delivered."""
+        self.delivery_s.observe(seconds)
+
+    async def info(
+        self,
+        entry: Entry,
+        *,
+        plan: Plan,
+        checkers: int,
+        verifying: int,
+        in_per_min: int,
+        uptime_s: int,
+        now_ms: int,
+        routes: Sequence[str],
+    ) -> pipo_pb2.PipelineInfo:
+        """The pipeline as `pipo status` shows it."""
+        rows = self._journal.rows
+        stats = to_proto.stats(
+            self._journal.counters,
+            oldest=await reads.oldest_pending(rows),
+            last_delivery_at=await reads.last_delivery_at(rows),
+            now_ms=now_ms,
+            in_per_min=in_per_min,
+            uptime_s=uptime_s,
+        )
+        nodes = [node.id for node in plan.pipeline.nodes] + ["$output"]
+        latency = await reads.latency(rows, nodes)
+        notes = []
+        if verifying and not checkers:
+            notes.append(f"no checker attached; {verifying} written packet(s) wait for one")
+        return pipo_pb2.PipelineInfo(
+            name=entry.pipeline,
+            file=entry.file,
+            state=entry.state,
+            status=entry.status,
+            pid=entry.pid,
+            host=entry.host,
+            version=entry.version,
+            started_at=entry.started_at,
+            restarts=entry.restarts,
+            runner=entry.runner,
+            stats=stats,
+            checkers=checkers,
+            notes=notes,
+            latency=[to_proto.latency(one) for one in latency],
+            inputs=[
+                pipo_pb2.InputInfo(
+                    name=one.name,
+                    via=one.via,
+                    address=", ".join(routes) if one.via == "http" else "",
+                )
+                for one in plan.pipeline.inputs
+            ],
+            last_seq=self._journal.last_seq,
+        )
+
+    def series(
+        self, *, status: str, checkers: int, refused: Counter[tuple[str, str]]
+    ) -> list[pipeline_pb2.MetricSeries]:
+        """Everything for /metrics that only this process knows (design §9).
+
+        What the journal counts is read from its counters by the gateway's one mapping.
+        """
+        made = [
+            _value("pipo_checkers_attached", checkers),
+            _value("pipo_pipeline_state", 1, state=status),
+            _histogram("pipo_journal_commit_duration_seconds", self.commit_s),
+            _histogram("pipo_journal_group_size", self.group_size),
+            _histogram("pipo_delivery_duration_seconds", self.delivery_s),
+        ]
+        made += [
+            _value("pipo_intake_refused_total", count, input=name, reason=reason)
+            for (name, reason), count in sorted(refused.items())
+        ]
+        return made
+
+
+def _value(name: str, value: float, **labels: str) -> pipeline_pb2.MetricSeries:
+    return pipeline_pb2.MetricSeries(name=name, labels=labels, value=value)
+
+
+def _histogram(name: str, seen: Histogram) -> pipeline_pb2.MetricSeries:
+    sample = seen.snapshot()
+    return pipeline_pb2.MetricSeries(
+        name=name,
+        histogram=pipeline_pb2.MetricHistogram(
+            bounds=sample.bounds, counts=sample.counts, count=sample.count, sum=sample.sum
+        ),
+    )

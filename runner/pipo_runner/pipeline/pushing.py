@@ -1,0 +1,215 @@
+"""Packets that are pushed: one, or a stream of groups."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from pipo.lang.model import Input
+
+from pipo.connectors.contract import (
+    Accepted,
+    Arrival,
+    Intake,
+    RefusedArrival,
+    RejectedArrival,
+    Taken,
+)
+from pipo.errors import BadRequest, PipoError, Rejected, Unavailable
+from pipo.payload import BadPayload, decode
+from pipo.rpc.stubs import packet_pb2, pipo_pb2
+from pipo_runner.pipeline.timers import Timers
+
+SOURCE_CHARACTERS_LIMIT: Final = 200
+# Groups of one stream whose commit is awaited at once; more wait in the transport.
+GROUPS_IN_FLIGHT: Final = 64
+
+
+class Pushes:
+    """Pushes for one pipeline, through any of its inputs (R054)."""
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        inputs: tuple[Input, ...],
+        intake: Intake,
+        packet_limit: int,
+        timers: Timers,
+    ) -> None:
+        self._name = name
+        self._inputs = {entry.name: entry for entry in inputs}
+        self._intake = intake
+        self._limit = packet_limit
+        self._timers = timers
+        self._default = _default_input(inputs)
+
+    async def push(self, request: pipo_pb2.PushRequest) -> pipo_pb2.PushReply:
+        """One packet, answered once it is on disk.
+
+        Raises: BadRequest; Rejected with the journaled rejection; Unavailable.
+        """
+        arrival = self._arrival(request.data, request.source, request.input)
+        taken = (await self._intake.take([arrival]))[0]
+        error = _error_of(taken)
+        if error is not None:
+            raise error
+        assert isinstance(taken, Accepted)
+        return pipo_pb2.PushReply(packet_id=taken.packet_id, pipeline=self._name, state="accepted")
+
+    async def stream(
+        self, requests: AsyncIterator[pipo_pb2.PushStreamRequest]
+    ) -> AsyncIterator[pipo_pb2.PushStreamReply]:
+        """Answers of a stream of groups, each as soon as its group is on disk."""
+        session = _Stream(asyncio.Semaphore(GROUPS_IN_FLIGHT))
+        reader = self._timers.spawn(self._read(session, requests), name="push stream")
+        try:
+            while (reply := await session.replies.get()) is not None:
+                yield reply
+        finally:
+            reader.cancel()
+
+    async def _read(
+        self, session: _Stream, requests: AsyncIterator[pipo_pb2.PushStreamRequest]
+    ) -> None:
+        tasks: set[asyncio.Task[None]] = set()
+        try:
+            async for request in requests:
+                await session.room.acquire()
+                task = self._timers.spawn(self._group(session, request), name="push group")
+                tasks.add(task)
+                task.add_done_callback(tasks.discard)
+            if tasks:
+                await asyncio.wait(tasks)
+        finally:
+            session.replies.put_nowait(None)
+
+    async def _group(self, session: _Stream, request: pipo_pb2.PushStreamRequest) -> None:
+        try:
+            results: list[pipo_pb2.PushResult] = []
+            numbers: list[int] = []
+            arrivals: list[Arrival] = []
+            for item in request.items:
+                try:
+                    arrival = self._item(session, item)
+                except PipoError as error:
+                    results.append(failure(item.request_id, error))
+                    continue
+                if arrival is not None:
+                    numbers.append(item.request_id)
+                    arrivals.append(arrival)
+            if arrivals:
+                results += await self._taken(numbers, arrivals)
+            if results:
+                session.replies.put_nowait(pipo_pb2.PushStreamReply(results=results))
+        finally:
+            session.room.release()
+
+    async def _taken(
+        self, numbers: list[int], arrivals: list[Arrival]
+    ) -> list[pipo_pb2.PushResult]:
+        try:
+            taken = await self._intake.take(arrivals)
+        except PipoError as error:
+            return [failure(number, error) for number in numbers]
+        return [_result(number, one) for number, one in zip(numbers, taken, strict=True)]
+
+    def _item(self, session: _Stream, item: pipo_pb2.PushItem) -> Arrival | None:
+        """The item's arrival; None while more pieces of it follow."""
+        number = item.request_id
+        if not item.more and number not in session.pieces:
+            return self._arrival(item.data, item.source, item.input)
+        pieces = session.pieces.setdefault(number, [])
+        pieces.append(item.data)
+        if sum(map(len, pieces)) > self._limit:
+            session.pieces[number] = [b"x" * (self._limit + 1)]
+        if item.more:
+            return None
+        return self._arrival(b"".join(session.pieces.pop(number)), item.source, item.input)
+
+    def _arrival(self, raw: bytes, source: str, input_name: str) -> Arrival:
+        if len(raw) > self._limit:
+            raise BadRequest(
+                f"the packet has {len(raw)} bytes, more than engine.packet_limit ({self._limit})",
+                hint="send less, or raise engine.packet_limit",
+            )
+        if not raw:
+            raise BadRequest("data is missing", hint="send one JSON value; null is one")
+        if len(source) > SOURCE_CHARACTERS_LIMIT:
+            raise BadRequest(
+                f"source has {len(source)} characters",
+                hint=f"at most {SOURCE_CHARACTERS_LIMIT}",
+            )
+        entry = self._input(input_name)
+        try:
+            data = decode(raw)
+        except BadPayload as error:
+            raise BadRequest(f"data is not JSON: {error}", hint="send one JSON value") from None
+        if isinstance(data, str) and entry.format != "json":
+            data = self._parse(entry.format, data)
+        return Arrival(input=entry.name, data=data, trigger="push", source=source or "api")
+
+    def _input(self, name: str) -> Input:
+        """The input that is named, or the only one that can be meant (R056, edge 81)."""
+        known = ", ".join(self._inputs)
+        if name:
+            if name not in self._inputs:
+                raise BadRequest(f"{self._name} has no input '{name}'", hint=f"inputs: {known}")
+            return self._inputs[name]
+        if self._default is None:
+            raise BadRequest(
+                f"{self._name} has several inputs and none was named",
+                hint=f"name one of: {known}",
+            )
+        return self._default
+
+
+@dataclass(slots=True)
+class _Stream:
+    """One push stream: its answers, and the pieces of items that are still arriving."""
+
+    room: asyncio.Semaphore
+    # Bounded by `room`: a group is read only when one of its places is free.
+    replies: asyncio.Queue[pipo_pb2.PushStreamReply | None] = field(default_factory=asyncio.Queue)
+    pieces: dict[int, list[bytes]] = field(default_factory=dict)
+
+
+def _default_input(inputs: tuple[Input, ...]) -> Input | None:
+    if len(inputs) == 1:
+        return inputs[0]
+    pushes = [entry for entry in inputs if entry.via == "push"]
+    return pushes[0] if len(pushes) == 1 else None
+
+
+def _error_of(taken: Taken) -> PipoError | None:
+    match taken:
+        case Accepted():
+            return None
+        case RejectedArrival(packet_id, message, rule):
+            return Rejected(
+                message, packet_id=packet_id, hint=f"the input's rule is: {rule}" if rule else ""
+            )
+        case RefusedArrival(message, hint):
+            return Unavailable(message, hint=hint)
+
+
+def _result(number: int, taken: Taken) -> pipo_pb2.PushResult:
+    if isinstance(taken, Accepted):
+        return pipo_pb2.PushResult(request_id=number, packet_id=taken.packet_id)
+    error = _error_of(taken)
+    assert error is not None
+    return failure(number, error)
+
+
+def failure(number: int, error: PipoError) -> pipo_pb2.PushResult:
+    """The answer for an item that was not accepted."""
+    packet_id = getattr(error, "packet_id", "")
+    return pipo_pb2.PushResult(
+        request_id=number,
+        packet_id=packet_id,
+        error=packet_pb2.ErrorInfo(
+            code=error.code, message=error.message, hint=error.hint, packet_id=packet_id
+        ),
+    )

@@ -1,0 +1,176 @@
+"""The one place that renders a `with:`.
+
+Each field is compiled once per version: literal fields (`x-literal`) stay as
+they are, paths (`x-path`) become absolute and stay inside the folder that the
+author wrote (decision 23), everything else is a template.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from pipo.lang.expressions import MISSING
+from pipo.lang.templates import Hole, compile_template, split_template
+
+Scope = Mapping[str, Any]
+# What the operator sets; everything else in a path comes from a packet.
+_OPERATORS = frozenset({"env", "secrets"})
+_SEGMENT_BYTES_LIMIT = 255
+_SHOWN_CHARACTERS = 60
+
+
+class RenderError(Exception):
+    """A template that cannot be rendered for this packet; the message names it."""
+
+
+class Settings:
+    """A compiled `with:`.
+
+    `constant` is the rendered mapping when nothing in it depends on a packet.
+    """
+
+    def __init__(self, raw: Mapping[str, Any], schema: Mapping[str, Any], folder: Path) -> None:
+        properties = schema.get("properties", {})
+        self._fields: list[tuple[str, Callable[[Scope], Any]]] = []
+        self._static: dict[str, Any] = {}
+        names: set[str] = set()
+        for key, value in raw.items():
+            known = properties.get(key, {})
+            if known.get("x-literal"):
+                self._static[key] = value
+            elif known.get("x-path"):
+                self._add_path(key, value, folder, names)
+            else:
+                template = compile_template(value)
+                names |= template.names
+                if template.constant:
+                    self._static[key] = template.render({})
+                else:
+                    self._fields.append((key, template.render))
+        self.names = frozenset(names)
+        self._order = tuple(raw)
+        self.constant: Mapping[str, Any] | None = (
+            None if self._fields else MappingProxyType(self._static)
+        )
+
+    def render(self, scope: Scope) -> Mapping[str, Any]:
+        """The settings for one packet.
+
+        Raises: RenderError, naming the template; LanguageError from an expression in it.
+        """
+        if self.constant is not None:
+            return self.constant
+        rendered = dict(self._static)
+        for key, render in self._fields:
+            value = render(scope)
+            if value is not MISSING:
+                rendered[key] = value
+        return rendered
+
+    def _add_path(self, key: str, value: Any, folder: Path, names: set[str]) -> None:
+        if isinstance(value, list):
+            templates = [PathTemplate(str(item), folder) for item in value]
+            self._fields.append((key, lambda scope: [t.render(scope) for t in templates]))
+            names |= {name for t in templates for name in t.names}
+            return
+        template = PathTemplate(value, folder)
+        names |= template.names
+        if template.constant is not None:
+            self._static[key] = template.constant
+        else:
+            self._fields.append((key, template.render))
+
+
+class PathTemplate:
+    """A path relative to the pipeline's folder that no packet can lead out of its own.
+
+    Source: decision 23. The folder written before the first hole of a packet is
+    the lane; holes of `env` and `secrets` are the operator's and belong to it.
+    """
+
+    def __init__(self, text: str, folder: Path) -> None:
+        self._text = text
+        self._folder = folder
+        self._parts = split_template(text)
+        holes = [part for part in self._parts if isinstance(part, Hole)]
+        self.names = frozenset(name for hole in holes for name in hole.names)
+        self.constant: str | None = None
+        if not holes:
+            self.constant = self._absolute("".join(str(part) for part in self._parts))
+
+    def render(self, scope: Scope) -> str:
+        """The absolute path for one packet. Raises: RenderError."""
+        if self.constant is not None:
+            return self.constant
+        text = ""
+        lane: str | None = None
+        for part in self._parts:
+            if not isinstance(part, Hole):
+                text += part
+                continue
+            value = self._text_of(part.evaluate(scope))
+            if not part.names <= _OPERATORS:
+                if lane is None:
+                    lane = self._absolute(
+                        text.rpartition("/")[0] or ("/" if text[:1] == "/" else ".")
+                    )
+                self._refuse_escape(value)
+            text += value
+        path = self._absolute(text)
+        if lane is not None:
+            self._stay_inside(lane, path)
+        return path
+
+    def _absolute(self, text: str) -> str:
+        if not text:
+            raise RenderError(f"the path '{self._text}' renders to nothing")
+        return os.path.normpath(os.path.join(self._folder, text))
+
+    def _text_of(self, value: Any) -> str:
+        if value is MISSING or value is None:
+            raise RenderError(
+                f"the path '{self._text}' needs a value that the packet does not have"
+            )
+        if isinstance(value, (dict, list)):
+            kind = "an object" if isinstance(value, dict) else "a list"
+            raise RenderError(f"the path '{self._text}' renders {kind}, not a name")
+        text = (
+            value if isinstance(value, str) else compile_template("${x} ").render({"x": value})[:-1]
+        )
+        if not text:
+            raise RenderError(f"the path '{self._text}' renders an empty name")
+        if "\0" in text:
+            raise RenderError(f"the path '{self._text}' renders a NUL: {_shown(text)}")
+        return text
+
+    def _refuse_escape(self, value: str) -> None:
+        if any(segment in ("", ".", "..") for segment in value.split("/")):
+            raise RenderError(f"the path '{self._text}' would leave its folder: {_shown(value)}")
+        try:
+            longest = max(len(segment.encode()) for segment in value.split("/"))
+        except UnicodeEncodeError:
+            raise RenderError(
+                f"the path '{self._text}' renders text that is no UTF-8: {_shown(value)}"
+            ) from None
+        if longest > _SEGMENT_BYTES_LIMIT:
+            raise RenderError(
+                f"the path '{self._text}' renders a name of {longest} bytes, more than "
+                f"{_SEGMENT_BYTES_LIMIT}: {_shown(value)}"
+            )
+
+    def _stay_inside(self, lane: str, path: str) -> None:
+        # A link inside is followed only where its target stays inside.
+        real_lane, real_path = os.path.realpath(lane), os.path.realpath(path)
+        if os.path.commonpath([real_lane, real_path]) != real_lane:
+            raise RenderError(
+                f"the path '{self._text}' would leave its folder through a link: {_shown(path)}"
+            )
+
+
+def _shown(value: str) -> str:
+    text = ascii(value) if not value.isprintable() else repr(value)
+    return text if len(text) <= _SHOWN_CHARACTERS else text[: _SHOWN_CHARACTERS - 1] + "…"

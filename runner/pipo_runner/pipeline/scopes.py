@@ -1,0 +1,73 @@
+"""The variables that expressions and templates see (facts 5.1).
+
+`meta` costs a dictionary per unit and step, so it is made only where a plan's
+templates name it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pipo.payload import decode
+from pipo_runner.pipeline.plan import Plan
+from pipo_runner.pipeline.units import Unit
+
+
+class Scopes:
+    """Makes the scope of one unit at one step. `env` holds only what the engine allows."""
+
+    def __init__(
+        self, pipeline: str, *, env: Mapping[str, str], secrets: Mapping[str, str]
+    ) -> None:
+        self._pipeline = pipeline
+        self._env = env
+        self._secrets = secrets
+
+    def rules(self, data: Any, meta: Mapping[str, Any]) -> dict[str, Any]:
+        """What a rule or a message sees: no secrets."""
+        return {"data": data, "meta": meta, "env": self._env}
+
+    def step(self, unit: Unit, node: str, *, with_meta: bool) -> dict[str, Any]:
+        """What a node's `with:` sees."""
+        scope = {"data": unit.data, "env": self._env, "secrets": self._secrets}
+        if with_meta:
+            scope["meta"] = self.meta(unit, node)
+        return scope
+
+    def check(self, unit: Unit, plan: Plan, result: bytes) -> dict[str, Any]:
+        """What `delivered.with` sees."""
+        return self.verdict(unit, plan, result) | {"secrets": self._secrets}
+
+    def verdict(self, unit: Unit, plan: Plan, result: bytes) -> dict[str, Any]:
+        """What a message of `delivered.on_fail` sees."""
+        return {
+            "data": unit.data,
+            "meta": self.meta(unit, "delivered", key=unit.key),
+            "env": self._env,
+            "output": plan.pipeline.output.raw,
+            "result": decode(result),
+        }
+
+    def inputs(self) -> dict[str, Any]:
+        """What an input's `with:` sees."""
+        return {"env": self._env, "secrets": self._secrets}
+
+    def meta(self, unit: Unit, node: str, *, key: str | None = None) -> dict[str, Any]:
+        """`meta` at a step. `key` is the explicit key, where the step knows it (O052)."""
+        return {
+            "packet_id": unit.id,
+            "branch": "",
+            "key": unit.id if key is None else key,
+            "pipeline": self._pipeline,
+            "version": unit.version,
+            "node": node,
+            "input": unit.input,
+            "trigger": unit.trigger,
+            "source": unit.source,
+            "received_at": unit.received_at,
+            "attempt": unit.attempt + 1,
+            "hops": unit.hops,
+            "iteration": unit.iteration,
+            "upstream": None,
+        }

@@ -1,0 +1,194 @@
+"""The gRPC service of one pipeline process: it translates and delegates."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from typing import Protocol
+
+import grpc
+
+from pipo.errors import BadRequest, NotFound
+from pipo.journal import reads
+from pipo.rpc import to_proto
+from pipo.rpc.stubs import checker_pb2, packet_pb2, pipeline_pb2, pipeline_pb2_grpc, pipo_pb2
+from pipo_runner.pipeline.http_door import HttpDoor
+from pipo_runner.pipeline.pushing import Pushes
+from pipo_runner.pipeline.verification import Attached, Verifications
+
+RUNNER = "runner"
+WATCH_TIMEOUT_S = 10.0
+PAGE_DEFAULT = 50
+EVENTS_DEFAULT = 100
+PAGE_MAX = 1000
+
+
+class Process(Protocol):
+    """What the servicer needs of its process."""
+
+    name: str
+    verifications: Verifications
+    pushes: Pushes
+    journal: reads.Source
+
+    @property
+    def version(self) -> int: ...
+
+    @property
+    def status(self) -> str: ...
+
+    def door(self, peer: str) -> HttpDoor: ...
+
+    async def info(self) -> pipo_pb2.PipelineInfo: ...
+
+    def metrics(self) -> list[pipeline_pb2.MetricSeries]: ...
+
+    def ask_to_stop(self, *, now: bool) -> pipo_pb2.StopReply: ...
+
+
+class PipelineServicer(pipeline_pb2_grpc.PipelineServicer):
+    """Service `Pipeline` of proto/pipo/v1/pipeline.proto."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+
+    async def Hello(
+        self, request: pipeline_pb2.HelloRequest, context: grpc.aio.ServicerContext
+    ) -> pipeline_pb2.HelloReply:
+        import os
+
+        process = self._process
+        return pipeline_pb2.HelloReply(
+            pipeline=process.name,
+            version=process.version,
+            pid=os.getpid(),
+            host=socket.gethostname(),
+            status=process.status,
+        )
+
+    async def Status(
+        self, request: pipeline_pb2.StatusRequest, context: grpc.aio.ServicerContext
+    ) -> pipo_pb2.PipelineInfo:
+        return await self._process.info()
+
+    async def Metrics(
+        self, request: pipeline_pb2.MetricsRequest, context: grpc.aio.ServicerContext
+    ) -> pipeline_pb2.MetricsReply:
+        return pipeline_pb2.MetricsReply(series=self._process.metrics())
+
+    async def Ingest(
+        self,
+        request_iterator: AsyncIterator[pipeline_pb2.IngestRequest],
+        context: grpc.aio.ServicerContext,
+    ) -> AsyncIterator[pipeline_pb2.IngestReply]:
+        async for reply in self._process.door(context.peer()).serve(request_iterator):
+            yield reply
+
+    async def Push(
+        self, request: pipo_pb2.PushRequest, context: grpc.aio.ServicerContext
+    ) -> pipo_pb2.PushReply:
+        return await self._process.pushes.push(request)
+
+    async def PushStream(
+        self,
+        request_iterator: AsyncIterator[pipo_pb2.PushStreamRequest],
+        context: grpc.aio.ServicerContext,
+    ) -> AsyncIterator[pipo_pb2.PushStreamReply]:
+        async for reply in self._process.pushes.stream(request_iterator):
+            yield reply
+
+    async def Stop(
+        self, request: pipo_pb2.StopRequest, context: grpc.aio.ServicerContext
+    ) -> pipo_pb2.StopReply:
+        return self._process.ask_to_stop(now=request.now)
+
+    async def ListPackets(
+        self, request: pipo_pb2.ListPacketsRequest, context: grpc.aio.ServicerContext
+    ) -> pipo_pb2.ListPacketsReply:
+        page = await reads.packets(
+            self._process.journal.rows,
+            state=request.state or None,
+            limit=limit_of(request.limit, PAGE_DEFAULT),
+            after=request.after or None,
+        )
+        return to_proto.packet_page(page, source=RUNNER)
+
+    async def Inspect(
+        self, request: pipo_pb2.InspectRequest, context: grpc.aio.ServicerContext
+    ) -> packet_pb2.Trace:
+        trace = await reads.trace(self._process.journal.rows, request.packet_id)
+        if trace is None:
+            raise NotFound(
+                f"no packet {request.packet_id} in {self._process.name}",
+                hint=f"pipo packets {self._process.name} lists them",
+            )
+        return to_proto.trace(trace, source=RUNNER)
+
+    async def ListEvents(
+        self, request: pipo_pb2.ListEventsRequest, context: grpc.aio.ServicerContext
+    ) -> pipo_pb2.ListEventsReply:
+        return await self._events(request.after_seq, request.limit)
+
+    async def WatchEvents(
+        self, request: pipo_pb2.ListEventsRequest, context: grpc.aio.ServicerContext
+    ) -> AsyncIterator[pipo_pb2.ListEventsReply]:
+        after = request.after_seq
+        while not context.done():
+            page = await self._events(after, request.limit)
+            if page.events:
+                after = page.last_seq
+                yield page
+            else:
+                await self._process.journal.wait_beyond(after, WATCH_TIMEOUT_S)
+
+    async def _events(self, after_seq: int, limit: int) -> pipo_pb2.ListEventsReply:
+        if after_seq < 0:
+            raise BadRequest(f"after_seq is {after_seq}", hint="a whole number, 0 or more")
+        page = await reads.events(
+            self._process.journal.rows, after_seq, limit_of(limit, EVENTS_DEFAULT)
+        )
+        return to_proto.event_page(page, pipeline=self._process.name, source=RUNNER)
+
+    async def Verifications(
+        self,
+        request_iterator: AsyncIterator[checker_pb2.VerificationsRequest],
+        context: grpc.aio.ServicerContext,
+    ) -> AsyncIterator[checker_pb2.VerificationsReply]:
+        first = await anext(aiter(request_iterator), None)
+        if first is None or not first.HasField("hello"):
+            raise BadRequest("the first message of a checker says who it is", hint="send `hello`")
+        hub = self._process.verifications
+        checker = hub.attach(first.hello.checker_id, first.hello.capacity)
+        reader = asyncio.get_running_loop().create_task(
+            _read(hub, checker, request_iterator), name=f"verdicts of {checker.checker_id}"
+        )
+        try:
+            async for reply in hub.offers(checker):
+                yield reply
+        finally:
+            reader.cancel()
+            hub.detach(checker)
+
+
+async def _read(
+    hub: Verifications,
+    checker: Attached,
+    requests: AsyncIterator[checker_pb2.VerificationsRequest],
+) -> None:
+    try:
+        async for request in requests:
+            hub.heard(checker)
+            if request.verdicts:
+                hub.judge(checker, request.verdicts)
+    finally:
+        hub.detach(checker)
+
+
+def limit_of(asked: int, default: int) -> int:
+    """A page size: the default for 0. Raises: BadRequest beyond 1 to 1000."""
+    if asked == 0:
+        return default
+    if not 1 <= asked <= PAGE_MAX:
+        raise BadRequest(f"limit is {asked}", hint=f"1 to {PAGE_MAX}")
+    return asked

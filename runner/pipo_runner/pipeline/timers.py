@@ -1,0 +1,72 @@
+"""Every wait and every background task of a pipeline, with one owner.
+
+Waits are timers, never sleeping workers: a thousand units in back-off cost a
+thousand timer handles. `cancel_waits` gives all of them back at a stop; what
+they waited for is in the journal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+
+class Timers:
+    """Owner of timers and tasks. A task that fails unexpectedly is reported to `on_crash`."""
+
+    def __init__(self, on_crash: Callable[[BaseException], None]) -> None:
+        self._on_crash = on_crash
+        self._handles: set[asyncio.TimerHandle] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._closed = False
+
+    def after(self, delay_s: float, call: Callable[..., None], *args: Any) -> asyncio.TimerHandle:
+        """Calls back in `delay_s` seconds, unless the waits are given back first."""
+
+        def fire() -> None:
+            self._handles.discard(handle)
+            call(*args)
+
+        handle = asyncio.get_running_loop().call_later(delay_s, fire)
+        self._handles.add(handle)
+        return handle
+
+    def cancel(self, handle: asyncio.TimerHandle) -> None:
+        handle.cancel()
+        self._handles.discard(handle)
+
+    def spawn(self, work: Coroutine[Any, Any, Any], *, name: str) -> asyncio.Task[Any]:
+        """Runs a coroutine as a named task of this owner."""
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._on_crash(error)
+
+    @property
+    def waiting(self) -> int:
+        """Timers that have not fired."""
+        return len(self._handles)
+
+    def cancel_waits(self) -> int:
+        """Gives every wait back; how many there were."""
+        count = len(self._handles)
+        for handle in self._handles:
+            handle.cancel()
+        self._handles.clear()
+        return count
+
+    async def close(self, grace_s: float) -> None:
+        """Cancels all waits, and the tasks that are not done within `grace_s`."""
+        self.cancel_waits()
+        if self._tasks:
+            _, late = await asyncio.wait(set(self._tasks), timeout=grace_s)
+            for task in late:
+                task.cancel()
+            if late:
+                await asyncio.wait(late, timeout=grace_s)

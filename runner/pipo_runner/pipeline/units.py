@@ -1,0 +1,94 @@
+"""A unit in memory, and the queue of those that are ready.
+
+The journal is the truth; this is what the process needs to move a unit on. A
+large payload is not kept while its unit waits: it is read back when its turn
+comes, so that a full buffer stays small in memory.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pipo.connectors.contract import Repeat
+
+OUTPUT: Final = "$output"
+VERIFY: Final = "$verify"
+# More than this many bytes of waiting payloads are left in the journal.
+RESIDENT_BYTES_LIMIT: Final = 64 * 1024 * 1024
+
+
+class _Unloaded:
+    def __repr__(self) -> str:
+        return "UNLOADED"
+
+
+UNLOADED: Final = _Unloaded()
+
+
+@dataclass(slots=True, eq=False)
+class Unit:
+    """One root or copy on its way. `cursor` is where it resumes: a node id, `$output`, `$verify`.
+
+    `attempt` counts failed runs of the step at the cursor; `repeat` says whether a
+    write of it may have happened before (contract.WriteUnit).
+    """
+
+    id: str
+    version: int
+    input: str
+    trigger: str
+    source: str
+    received_at: int
+    queue_seq: int
+    cursor: str
+    data: Any
+    size: int
+    attempt: int = 0
+    hops: int = 0
+    iteration: int = 0
+    repeat: Repeat = "first"
+    write_no: int = 0
+    retry_at: int | None = None
+    key: str | None = None
+    holds_slot: bool = False
+    """It keeps its slot until it settles (`concurrency: 1`)."""
+    entered: float = 0.0
+    """When the step at the cursor began, on the monotonic clock."""
+
+
+class ReadyQueue:
+    """Units in order of `queue_seq` (decision 45), with a limit on resident payload bytes."""
+
+    def __init__(self, resident_bytes_limit: int = RESIDENT_BYTES_LIMIT) -> None:
+        self._heap: list[tuple[int, Unit]] = []
+        self._limit = resident_bytes_limit
+        self._resident = 0
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def put(self, unit: Unit) -> None:
+        """Queues a unit; its payload is left in the journal when memory is short."""
+        if unit.data is not UNLOADED:
+            if self._resident + unit.size > self._limit:
+                unit.data = UNLOADED
+            else:
+                self._resident += unit.size
+        heapq.heappush(self._heap, (unit.queue_seq, unit))
+
+    def pop(self) -> Unit | None:
+        """The unit that came first, or None."""
+        if not self._heap:
+            return None
+        unit = heapq.heappop(self._heap)[1]
+        if unit.data is not UNLOADED:
+            self._resident -= unit.size
+        return unit
+
+    def drain(self, visit: Callable[[Unit], None]) -> None:
+        """Empties the queue, in order."""
+        while (unit := self.pop()) is not None:
+            visit(unit)

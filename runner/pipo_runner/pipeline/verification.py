@@ -1,0 +1,362 @@
+"""Written units on offer to the checkers, and their verdicts.
+
+Idea. A written unit becomes a `Waiting` with its check rendered once (edge 206).
+Each attached checker has an outbox; a waiting unit is put into the one that
+holds least. An offer is `<unit>:<write_no>:<offer_no>`: the first part names the
+write it is about, the last one who was asked. So a `passed` for the current
+write counts from anyone (the destination was seen), while `failed` and
+`refused` count only from the checker that holds the offer.
+
+Leases. A checker renews everything it holds with each message; one that is
+silent for 10 s counts as detached, and what it held is offered again.
+
+Deadlines. `within` counts from the first offer; a new offer after a lost
+checker carries what is left, a restart of this process begins anew. A unit that
+no checker has looked at is never late: the checker's own rule is one look
+before it may fail.
+
+Failure cases. No checker: units wait, status says so. A verdict about an older
+write, or for a unit that has settled, is ignored. A check whose settings cannot
+be rendered fails like one that was never seen, at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from pipo.journal.changes import Change, DeadLettered, Delivered, Unverified
+
+from pipo.clock import Clock
+from pipo.connectors.contract import OutputRole, Settlement
+from pipo.crashpoints import reach
+from pipo.payload import encode
+from pipo.rpc.stubs import checker_pb2 as pb
+from pipo_runner.pipeline.executor import Executor, Stager
+from pipo_runner.pipeline.failures import PACKET_ERRORS, Failure, describe, packet_error
+from pipo_runner.pipeline.plan import Plan
+from pipo_runner.pipeline.scopes import Scopes
+from pipo_runner.pipeline.settling import Pending
+from pipo_runner.pipeline.timers import Timers
+from pipo_runner.pipeline.units import UNLOADED, VERIFY, Unit
+
+LEASE_S: Final = 10.0
+# Data of units that wait for a verdict stays in memory only below this size.
+KEPT_BYTES_LIMIT: Final = 32 * 1024
+MESSAGE_BYTES_LIMIT: Final = 1024 * 1024
+
+
+@dataclass(slots=True, eq=False)
+class Waiting:
+    """One written unit that waits for its verdict."""
+
+    unit: Unit
+    plan: Plan
+    settings: bytes
+    target: bytes
+    result: bytes
+    written: float
+    """When its write was committed, on the monotonic clock."""
+    offer_no: int = 0
+    deadline: float | None = None
+    holder: Attached | None = None
+
+    @property
+    def bytes(self) -> int:
+        """About how long its message is."""
+        return len(self.settings) + len(self.target) + len(self.result) + 128
+
+    @property
+    def write_id(self) -> str:
+        return f"{self.unit.id}:{self.unit.write_no}"
+
+    @property
+    def offer_id(self) -> str:
+        return f"{self.write_id}:{self.offer_no}"
+
+
+@dataclass(slots=True, eq=False)
+class Attached:
+    """One checker's stream: what it holds, and what is still to be sent to it."""
+
+    checker_id: str
+    capacity: int
+    heard: float
+    held: dict[str, Waiting] = field(default_factory=dict)
+    outbox: list[Waiting] = field(default_factory=list)
+    withdrawn: list[str] = field(default_factory=list)
+    signal: asyncio.Event = field(default_factory=asyncio.Event)
+    gone: bool = False
+
+    @property
+    def room(self) -> int:
+        return self.capacity - len(self.held)
+
+
+class Verifications:
+    """All units of one pipeline that wait for a verdict."""
+
+    def __init__(
+        self,
+        *,
+        journal: Stager,
+        executor: Executor,
+        scopes: Scopes,
+        pending: Pending,
+        timers: Timers,
+        clock: Clock,
+        output_role: OutputRole,
+        load: Callable[[Unit], Awaitable[None]],
+        redact: Callable[[str], str],
+        log: Callable[..., None],
+    ) -> None:
+        self._journal = journal
+        self._executor = executor
+        self._scopes = scopes
+        self._pending = pending
+        self._timers = timers
+        self._clock = clock
+        self._role = output_role
+        self._load = load
+        self._redact = redact
+        self._log = log
+        self._waiting: dict[str, Waiting] = {}
+        self._unassigned: deque[Waiting] = deque()
+        self._checkers: list[Attached] = []
+        self._sweeping = False
+        self._told = False
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def checkers(self) -> int:
+        """How many checkers are attached."""
+        return len(self._checkers)
+
+    # ── units in ─────────────────────────────────────────────────────────────
+
+    def add(self, unit: Unit, plan: Plan, settings: Any, result: bytes) -> None:
+        """A unit whose write is committed; `settings` are the output's, as rendered for it."""
+        try:
+            rendered = self._render(unit, plan, result)
+        except Exception as error:
+            message = describe(error)
+            if not isinstance(error, PACKET_ERRORS):
+                self._log("error", "the check failed unexpectedly", exc_info=error)
+            waiting = Waiting(unit, plan, b"{}", b"{}", result, self._clock.monotonic())
+            self._fail(waiting, pb.Verdict(message=message), None)
+            return
+        waiting = Waiting(
+            unit=unit,
+            plan=plan,
+            settings=rendered,
+            target=encode(dict(self._role.target(settings))),
+            result=result,
+            written=self._clock.monotonic(),
+        )
+        if unit.size > KEPT_BYTES_LIMIT:
+            unit.data = UNLOADED
+        self._waiting[unit.id] = waiting
+        self._offer(waiting)
+
+    def _render(self, unit: Unit, plan: Plan, result: bytes) -> bytes:
+        if plan.check_settings.constant is not None:
+            return encode(dict(plan.check_settings.constant))
+        scope = self._scopes.check(unit, plan, result)
+        return encode(dict(plan.check_settings.render(scope)))
+
+    def _offer(self, waiting: Waiting) -> None:
+        checker = max(self._checkers, key=lambda c: c.room, default=None)
+        if checker is None or checker.room <= 0:
+            self._unassigned.append(waiting)
+            if checker is None and not self._told:
+                self._told = True
+                self._log("warning", "no checker attached", action="no_checker")
+            return
+        waiting.offer_no += 1
+        waiting.holder = checker
+        checker.held[waiting.unit.id] = waiting
+        checker.outbox.append(waiting)
+        checker.signal.set()
+        self._sweep_later()
+
+    def message(self, waiting: Waiting) -> pb.Verification:
+        """The offer as it is sent now."""
+        within = waiting.plan.pipeline.delivered.within_ms
+        now = self._clock.monotonic()
+        if waiting.deadline is None:
+            waiting.deadline = now + within / 1000.0
+        return pb.Verification(
+            id=waiting.offer_id,
+            check=waiting.plan.check,
+            **{"with": waiting.settings},
+            result=waiting.result,
+            within_left_ms=max(0, round((waiting.deadline - now) * 1000.0)),
+            within_ms=round(within),
+            output=waiting.plan.pipeline.output.to,
+            target=waiting.target,
+        )
+
+    # ── checkers ─────────────────────────────────────────────────────────────
+
+    def attach(self, checker_id: str, capacity: int) -> Attached:
+        """A checker has said hello; it is offered what waits."""
+        checker = Attached(checker_id, max(1, capacity), self._clock.monotonic())
+        self._checkers.append(checker)
+        self._told = False
+        self._log("info", "checker attached", action="checker_attached", checker=checker_id)
+        self._refill()
+        return checker
+
+    def heard(self, checker: Attached) -> None:
+        """Any message renews the leases of everything the checker holds."""
+        checker.heard = self._clock.monotonic()
+
+    def detach(self, checker: Attached) -> None:
+        """The checker's stream has ended, or it was silent too long."""
+        if checker.gone:
+            return
+        checker.gone = True
+        checker.signal.set()
+        self._checkers.remove(checker)
+        self._log("info", "checker detached", action="checker_detached", checker=checker.checker_id)
+        held, checker.held = list(checker.held.values()), {}
+        checker.outbox.clear()
+        for waiting in held:
+            waiting.holder = None
+            self._offer(waiting)
+
+    async def offers(self, checker: Attached) -> AsyncIterator[pb.VerificationsReply]:
+        """What is sent to one checker, grouped, until it is detached."""
+        while not checker.gone:
+            await checker.signal.wait()
+            checker.signal.clear()
+            for reply in self._replies(checker):
+                yield reply
+
+    def _replies(self, checker: Attached) -> Iterator[pb.VerificationsReply]:
+        """Everything in the outbox, in messages of less than 1 MiB each."""
+        outbox, checker.outbox = checker.outbox, []
+        withdrawn, checker.withdrawn = checker.withdrawn, []
+        group: list[pb.Verification] = []
+        size = 0
+        for waiting in outbox:
+            if checker.held.get(waiting.unit.id) is not waiting:
+                continue
+            length = waiting.bytes
+            if group and size + length > MESSAGE_BYTES_LIMIT:
+                yield pb.VerificationsReply(verifications=group)
+                group, size = [], 0
+            group.append(self.message(waiting))
+            size += length
+        if group or withdrawn:
+            yield pb.VerificationsReply(verifications=group, withdrawn=withdrawn)
+
+    def _refill(self) -> None:
+        while self._unassigned and any(c.room > 0 for c in self._checkers):
+            waiting = self._unassigned.popleft()
+            if self._waiting.get(waiting.unit.id) is waiting:
+                self._offer(waiting)
+
+    def _sweep_later(self) -> None:
+        if not self._sweeping:
+            self._sweeping = True
+            self._timers.after(LEASE_S / 4, self._sweep)
+
+    def _sweep(self) -> None:
+        self._sweeping = False
+        oldest = self._clock.monotonic() - LEASE_S
+        for checker in [c for c in self._checkers if c.held and c.heard < oldest]:
+            self._log("warning", "checker is silent", checker=checker.checker_id)
+            self.detach(checker)
+        if any(c.held for c in self._checkers):
+            self._sweep_later()
+
+    # ── verdicts ─────────────────────────────────────────────────────────────
+
+    def judge(self, checker: Attached, verdicts: Iterable[pb.Verdict]) -> None:
+        """Commits what a checker saw; what is out of date is ignored."""
+        passed: list[tuple[Waiting, bytes]] = []
+        for verdict in verdicts:
+            write_id, _, _ = verdict.id.rpartition(":")
+            waiting = self._waiting.get(write_id.rpartition(":")[0])
+            if waiting is None or waiting.write_id != write_id:
+                continue
+            if verdict.outcome == pb.Verdict.OUTCOME_PASSED:
+                self._drop(waiting, checker)
+                passed.append((waiting, verdict.evidence))
+            elif verdict.id == waiting.offer_id and waiting.holder is checker:
+                self._fail(waiting, verdict, checker)
+        if passed:
+            at = self._clock.now_ms()
+            reach("verdict.before_commit")
+            self._journal.stage(
+                *(Delivered(w.unit.id, evidence or None, at) for w, evidence in passed),
+                done=lambda error: self._after([w for w, _ in passed], "delivered", "", error),
+            )
+        self._refill()
+
+    def _drop(self, waiting: Waiting, judge: Attached) -> None:
+        """The unit needs no further look; another checker that holds it is told."""
+        del self._waiting[waiting.unit.id]
+        holder = waiting.holder
+        if holder is not None:
+            holder.held.pop(waiting.unit.id, None)
+            if holder is not judge:
+                holder.withdrawn.append(waiting.offer_id)
+                holder.signal.set()
+
+    def _fail(self, waiting: Waiting, verdict: pb.Verdict, judge: Attached | None) -> None:
+        if judge is not None:
+            self._drop(waiting, judge)
+        if waiting.unit.data is UNLOADED:
+            self._timers.spawn(
+                self._fail_loaded(waiting, verdict), name=f"on_fail {waiting.unit.id}"
+            )
+        else:
+            self._commit_failure(waiting, verdict)
+
+    async def _fail_loaded(self, waiting: Waiting, verdict: pb.Verdict) -> None:
+        await self._load(waiting.unit)
+        self._commit_failure(waiting, verdict)
+
+    def _commit_failure(self, waiting: Waiting, verdict: pb.Verdict) -> None:
+        unit, plan = waiting.unit, waiting.plan
+        elapsed_ms = (self._clock.monotonic() - waiting.written) * 1000.0
+        failure = Failure(
+            "delivery.unverified",
+            "delivered",
+            self._redact(verdict.message or f"{plan.check} did not pass"),
+            verdict.attempts,
+            elapsed_ms,
+        )
+        error = packet_error(
+            failure,
+            plan.messages["delivered"],
+            lambda: self._scopes.verdict(unit, plan, waiting.result),
+            self._redact,
+        )
+        at = self._clock.now_ms()
+        evidence = verdict.evidence or None
+        changes: list[Change] = [
+            Unverified(unit=unit.id, error=error, evidence=evidence, at=at),
+            DeadLettered(unit=unit.id, error=error, node=VERIFY, at=at, ms=elapsed_ms),
+        ]
+        self._journal.stage(
+            *changes,
+            done=lambda failed: self._after([waiting], "dead_lettered", error.message, failed),
+        )
+
+    def _after(
+        self, waiting: list[Waiting], state: str, message: str, error: BaseException | None
+    ) -> None:
+        if error is not None:
+            return
+        self._pending.settled((w.unit.id for w in waiting), Settlement(state, message))
+        slots = sum(w.unit.holds_slot for w in waiting)
+        if slots:
+            self._executor.release(slots)

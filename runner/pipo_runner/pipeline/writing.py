@@ -1,0 +1,351 @@
+"""The output stage: validate, render, write, commit.
+
+Idea. Units that arrive at the output are sorted by place (a database, a file).
+Each place has at most one write in flight; whatever arrives meanwhile forms the
+next group. So an idle pipeline writes a lone packet at once, and a busy one
+writes hundreds in one transaction, with no timer in either case.
+
+Commits. Before the effect: with the default key the acceptance that is already
+on disk is enough, since a repeat after a crash finds the key at the
+destination; an explicit key is committed with *writing* first and reused on
+every repeat (design §4.3). After the effect: *written* is committed with the
+result, together with *delivered* where the check is `ack` or `none`. Only then
+does anyone learn of it.
+
+The next group of a place may be written while the commit of the one before is
+under way; the journal keeps the order, and a crash repeats at most what was not
+committed, each with its own key.
+
+Failure cases. One bad unit fails alone; a failure of the whole call (a locked
+database, a full disk) is each unit's own failure. Either way `policy` decides.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pipo.journal.changes import Change, Delivered, Marked, Retried, Writing, Written
+
+from pipo.clock import Clock
+from pipo.connectors.contract import (
+    ConnectorError,
+    Flush,
+    Output,
+    Refused,
+    RetryAfter,
+    Settlement,
+    WriteFailed,
+    WriteUnit,
+)
+from pipo.crashpoints import reach
+from pipo.payload import encode
+from pipo_runner.pipeline.executor import Executor, Stager
+from pipo_runner.pipeline.failures import (
+    PACKET_ERRORS,
+    Failure,
+    describe,
+    ending,
+    packet_error,
+)
+from pipo_runner.pipeline.plan import Plan
+from pipo_runner.pipeline.policy import Wait, decide
+from pipo_runner.pipeline.scopes import Scopes
+from pipo_runner.pipeline.settling import Pending
+from pipo_runner.pipeline.timers import Timers
+from pipo_runner.pipeline.units import OUTPUT, VERIFY, Unit
+
+GROUP_UNITS_LIMIT: Final = 256
+GROUP_BYTES_LIMIT: Final = 4 * 1024 * 1024
+# Checks that need no look at the destination are settled with the write itself.
+SETTLED_BY_WRITE: Final = ("ack", "none")
+
+
+@dataclass(slots=True, eq=False)
+class Prepared:
+    """A unit whose settings and key are rendered; they stay the same through its retries."""
+
+    unit: Unit
+    plan: Plan
+    settings: Mapping[str, Any]
+    key: str
+    explicit: bool
+    place: str
+
+    def write_unit(self) -> WriteUnit:
+        unit = self.unit
+        return WriteUnit(unit.id, self.key, unit.data, self.settings, unit.repeat)
+
+
+class OutputStage:
+    """Groups ready units by place and writes them."""
+
+    def __init__(
+        self,
+        *,
+        journal: Any,
+        output: Output,
+        executor: Executor,
+        scopes: Scopes,
+        pending: Pending,
+        timers: Timers,
+        clock: Clock,
+        redact: Callable[[str], str],
+        log: Callable[..., None],
+        verify: Callable[[Unit, Plan, Mapping[str, Any], bytes], None],
+        serial: bool,
+    ) -> None:
+        self._journal: Stager = journal
+        self._commit = journal.commit
+        self._output = output
+        self._executor = executor
+        self._scopes = scopes
+        self._pending = pending
+        self._timers = timers
+        self._clock = clock
+        self._redact = redact
+        self._log = log
+        self._verify = verify
+        self._serial = serial
+        self._waiting: dict[str, list[Prepared]] = {}
+        self._busy: set[str] = set()
+        self._idle: asyncio.Event | None = None
+        self._refusals: list[Change] = []
+        self._refused: list[tuple[Unit, Settlement]] = []
+
+    # ── arriving ─────────────────────────────────────────────────────────────
+
+    def join(self, unit: Unit, plan: Plan) -> None:
+        """A unit arrives with its slot; it is written after the next `flush`."""
+        if unit.attempt == 0:
+            unit.entered = self._clock.monotonic()
+        try:
+            prepared = self._prepare(unit, plan)
+        except Exception as error:
+            if not isinstance(error, PACKET_ERRORS):
+                self._log("error", "the output failed unexpectedly", exc_info=error)
+            self._failed(unit, plan, None, error)
+            return
+        if prepared is not None:
+            self._waiting.setdefault(prepared.place, []).append(prepared)
+
+    def flush(self) -> None:
+        """Starts a write at every place that is idle and has units."""
+        if self._refusals:
+            refused, changes = self._refused, self._refusals
+            self._refused, self._refusals = [], []
+            self._journal.stage(*changes, done=lambda error: self._after_end(refused, error))
+        for place in self._waiting:
+            if place not in self._busy:
+                self._busy.add(place)
+                self._timers.spawn(self._write_place(place), name=f"write {place}")
+
+    async def idle(self, timeout_s: float) -> bool:
+        """Whether no write is in flight, waiting up to `timeout_s` for those that are."""
+        if self._busy:
+            self._idle = asyncio.Event()
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await self._idle.wait()
+            except TimeoutError:
+                pass
+            finally:
+                self._idle = None
+        return not self._busy
+
+    def _prepare(self, unit: Unit, plan: Plan) -> Prepared | None:
+        meta = self._scopes.meta(unit, "output", key=unit.key) if plan.output_uses_meta else {}
+        scope = self._scopes.step(unit, "output", with_meta=False) | {"meta": meta}
+        if plan.output_rules.rules and not self._valid(unit, plan, scope):
+            return None
+        settings = plan.output_settings.render(scope)
+        explicit = unit.key or self._output.explicit_key(settings)
+        if explicit is not None and explicit != unit.key and plan.output_uses_key:
+            # `meta.key` is the explicit key, known only once the settings are rendered.
+            scope["meta"] = {**meta, "key": explicit}
+            settings = plan.output_settings.render(scope)
+        key = unit.id if explicit is None else explicit
+        self._output.prepare(unit.data, settings, key)
+        place = self._output.place(settings)
+        return Prepared(unit, plan, settings, key, explicit is not None, place)
+
+    def _valid(self, unit: Unit, plan: Plan, scope: Mapping[str, Any]) -> bool:
+        seen = {"data": unit.data, "meta": scope["meta"], "env": scope["env"]}
+        broken = plan.output_rules.broken({**seen, "output": plan.pipeline.output.raw})
+        if broken is None:
+            return True
+        rule, message = broken
+        failure = Failure("output.invalid", "output", message, 1, rule=rule)
+        # A rule fails the same way again: never retried (O056).
+        then = plan.pipeline.output.on_invalid.then or "dead_letter"
+        self._end(unit, plan, failure, then, "output_invalid")
+        return False
+
+    # ── writing ──────────────────────────────────────────────────────────────
+
+    async def _write_place(self, place: str) -> None:
+        try:
+            while group := self._take(place):
+                await self._write_group(group)
+        finally:
+            self._busy.discard(place)
+            if not self._busy and self._idle is not None:
+                self._idle.set()
+
+    def _take(self, place: str) -> list[Prepared]:
+        """The next group of a place, cut at its limits."""
+        waiting = self._waiting.get(place)
+        if not waiting:
+            self._waiting.pop(place, None)
+            return []
+        size = count = 0
+        for prepared in waiting:
+            size += prepared.unit.size
+            if count and (count >= GROUP_UNITS_LIMIT or size > GROUP_BYTES_LIMIT):
+                break
+            count += 1
+        group, self._waiting[place] = waiting[:count], waiting[count:]
+        return group
+
+    async def _write_group(self, group: Sequence[Prepared]) -> None:
+        at = self._clock.now_ms()
+        if any(p.explicit and p.unit.key is None for p in group):
+            await self._commit(
+                *(Writing(p.unit.id, p.key if p.explicit else None, at) for p in group)
+            )
+            for p in group:
+                if p.explicit:
+                    p.unit.key = p.key
+        else:
+            self._journal.stage(*(Writing(p.unit.id, p.unit.key, at) for p in group))
+        reach("output.before_write")
+        try:
+            flush = await self._output.write([p.write_unit() for p in group], atomic=False)
+        except Exception as error:
+            if not isinstance(error, PACKET_ERRORS):
+                self._log("error", "the write failed unexpectedly", exc_info=error)
+            flush = Flush(results=[_as_result(error)] * len(group))
+        reach("output.after_write")
+        self._settle_group(group, flush)
+
+    def _settle_group(self, group: Sequence[Prepared], flush: Flush) -> None:
+        """Stages what a write led to: the results first, then the ends, then the failures."""
+        at, now = self._clock.now_ms(), self._clock.monotonic()
+        written: list[tuple[Prepared, bytes]] = []
+        failed: list[tuple[Prepared, Exception]] = []
+        for prepared, result in zip(group, flush.results, strict=True):
+            if isinstance(result, Exception):
+                failed.append((prepared, result))
+            else:
+                written.append((prepared, encode(result)))
+        changes: list[Change] = [
+            Written(p.unit.id, result, (now - p.unit.entered) * 1000.0, len(written), at)
+            for p, result in written
+        ]
+        settled = [p for p, _ in written if p.plan.check in SETTLED_BY_WRITE]
+        changes += [Delivered(p.unit.id, None, at) for p in settled]
+        if flush.marks:
+            changes.append(Marked(flush.marks))
+        for p, _ in written:
+            p.unit.cursor, p.unit.attempt = VERIFY, 0
+            p.unit.write_no += 1
+        if changes:
+            self._journal.stage(*changes, done=lambda error: self._after_write(written, error))
+        if not self._serial and written:
+            self._executor.release(len(written))
+        for prepared, error in failed:
+            self._failed(prepared.unit, prepared.plan, prepared, error)
+        if failed:
+            self.flush()
+
+    def _after_write(
+        self, written: list[tuple[Prepared, bytes]], error: BaseException | None
+    ) -> None:
+        """The write is on disk: the units are delivered, or wait for their check."""
+        if error is not None:
+            return
+        delivered: list[str] = []
+        for prepared, result in written:
+            if prepared.plan.check in SETTLED_BY_WRITE:
+                delivered.append(prepared.unit.id)
+            else:
+                prepared.unit.holds_slot = self._serial
+                self._verify(prepared.unit, prepared.plan, prepared.settings, result)
+        self._pending.settled(delivered, Settlement("delivered"))
+        if self._serial and delivered:
+            self._executor.release(len(delivered))
+
+    # ── failing ──────────────────────────────────────────────────────────────
+
+    def _failed(self, unit: Unit, plan: Plan, prepared: Prepared | None, error: Exception) -> None:
+        """One failed run of one unit; it waits for the next, or ends as the policy says."""
+        unit.attempt += 1
+        asked = error.seconds * 1000.0 if isinstance(error, RetryAfter) else None
+        move = decide(
+            plan.pipeline.output.on_error,
+            failures=unit.attempt,
+            asked_ms=asked,
+            hopeless=isinstance(error, Refused),
+        )
+        message = self._redact(describe(error))
+        if isinstance(move, Wait):
+            at = self._clock.now_ms()
+            self._refusals.append(
+                Retried(
+                    unit=unit.id,
+                    node=OUTPUT,
+                    attempt=move.attempt,
+                    wait_ms=move.ms,
+                    retry_at=at + int(move.ms),
+                    error=message,
+                    at=at,
+                )
+            )
+            # The write may have happened without our knowing (design §4).
+            unit.repeat = "recovered" if unit.repeat == "first" else unit.repeat
+            self._timers.after(move.ms / 1000.0, self._again, unit, plan, prepared)
+            return
+        ms = (self._clock.monotonic() - unit.entered) * 1000.0
+        failure = Failure("output.failed", "output", message, move.attempts, ms)
+        self._end(unit, plan, failure, move.then, "output")
+
+    def _again(self, unit: Unit, plan: Plan, prepared: Prepared | None) -> None:
+        if prepared is None:
+            self.join(unit, plan)
+        else:
+            self._waiting.setdefault(prepared.place, []).append(prepared)
+        self.flush()
+
+    def _end(self, unit: Unit, plan: Plan, failure: Failure, then: str, template: str) -> None:
+        error = packet_error(
+            failure,
+            plan.messages[template],
+            lambda: (
+                self._scopes.rules(unit.data, self._scopes.meta(unit, "output", key=unit.key))
+                | {"output": plan.pipeline.output.raw}
+            ),
+            self._redact,
+        )
+        at = self._clock.now_ms()
+        self._refusals.append(
+            ending(then, unit.id, error, node=OUTPUT, at=at, ms=failure.elapsed_ms)
+        )
+        self._refused.append((unit, Settlement("dead_lettered", error.message)))
+
+    def _after_end(
+        self, refused: list[tuple[Unit, Settlement]], error: BaseException | None
+    ) -> None:
+        if error is None:
+            for unit, settlement in refused:
+                self._pending.settled((unit.id,), settlement)
+        self._executor.release(len(refused))
+
+
+def _as_result(error: Exception) -> WriteFailed | RetryAfter | Refused:
+    if isinstance(error, (WriteFailed, RetryAfter, Refused)):
+        return error
+    if isinstance(error, ConnectorError):
+        return WriteFailed(error.message, hint=error.hint)
+    return WriteFailed(describe(error))

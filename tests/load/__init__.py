@@ -1,0 +1,1 @@
+"""Load drivers: they send, keep a ledger of what was answered, and judge nothing."""

@@ -1,0 +1,28 @@
+"""Packet ids: shape, order, and agreement with an independent library."""
+
+from __future__ import annotations
+
+import pytest
+from ulid import ULID
+
+from pipo_runner.pipeline.ids import PacketIds
+
+
+@pytest.mark.seed("R011")
+def test_an_id_is_a_ulid_whose_time_is_its_receive_time() -> None:
+    made = PacketIds().next(1_760_130_828_263)
+    assert len(made) == 26
+    assert ULID.from_str(made).milliseconds == 1_760_130_828_263
+
+
+def test_ids_rise_within_a_millisecond_and_behind_a_clock_that_steps_back() -> None:
+    ids = PacketIds()
+    made = [ids.next(now) for now in (5, 5, 5, 7, 6, 1, 7, 8)]
+    assert made == sorted(set(made))
+    assert ULID.from_str(made[5]).milliseconds == 7
+
+
+def test_a_carry_passes_from_letter_to_letter() -> None:
+    ids = PacketIds(entropy=lambda count: b"\xff" * count)
+    first, second = ids.next(1), ids.next(1)
+    assert int(ULID.from_str(second)) == int(ULID.from_str(first)) + 1
