@@ -1,0 +1,101 @@
+"""One place at a destination: what waits for a look there, and the one look at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from heapq import heappop, heappush
+from itertools import count
+
+from pipo.connectors.contract import CheckError, Checks, Seen, Target
+
+from pipo_checker.held import Held
+from pipo_checker.mishaps import Mishaps
+
+# What a connector allows a request (5 s), with room for its own bookkeeping.
+LOOK_TIMEOUT_S = 7.0
+CANCEL_GRACE_S = 1.0
+GROUP_UNITS_MAX = 512
+
+
+class Lane:
+    """Held verifications of one place, by when they are due."""
+
+    def __init__(self, place: str, checks: Checks, mishaps: Mishaps) -> None:
+        self.place = place
+        self.slow = False
+        """Whether the last look took long; such places share slots of their own."""
+        self._checks = checks
+        self._mishaps = mishaps
+        self._due: list[tuple[float, int, Held]] = []
+        self._order = count()
+        self._added = asyncio.Event()
+        self._look: asyncio.Task[list[Seen | CheckError]] | None = None
+
+    def add(self, held: Held, due: float) -> None:
+        heappush(self._due, (due, next(self._order), held))
+        self._added.set()
+
+    @property
+    def stuck(self) -> bool:
+        """Whether a look that was given up still runs; another must not overlap it."""
+        return self._look is not None and not self._look.done()
+
+    def next_due(self) -> float | None:
+        """When the next look is due; None when nothing waits here."""
+        while self._due and self._due[0][2].gone:
+            heappop(self._due)
+        return self._due[0][0] if self._due else None
+
+    def take(self, now: float) -> list[Held]:
+        """What is due at `now`, longest due first, as many as one look takes."""
+        group: list[Held] = []
+        while len(group) < GROUP_UNITS_MAX and self._due and self._due[0][0] <= now:
+            held = heappop(self._due)[2]
+            if not held.gone:
+                group.append(held)
+        return group
+
+    async def added(self, timeout_s: float) -> None:
+        """Returns when something was added, and at the latest after `timeout_s`."""
+        self._added.clear()
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._added.wait()
+        except TimeoutError:
+            pass
+
+    async def look(self, targets: Sequence[Target]) -> list[Seen | CheckError]:
+        """What one look found for each target; a look that fails or hangs is an error for each.
+
+        A look that ignores its cancellation is left alone, and the place is not looked at
+        again before it has ended: looks at one place never overlap.
+        Cancelled: the look is cancelled too, and waited for a moment.
+        """
+        if self.stuck:
+            return _all(targets, f"an earlier look at {self.place} has not ended")
+        self._look = look = asyncio.create_task(
+            self._called(targets), name=f"one look at {self.place}"
+        )
+        try:
+            await asyncio.wait({look}, timeout=LOOK_TIMEOUT_S)
+        finally:
+            if not look.done():
+                look.cancel()
+                await asyncio.wait({look}, timeout=CANCEL_GRACE_S)
+        if look.done() and not look.cancelled():
+            return look.result()
+        return _all(targets, f"the look at {self.place} did not end within {LOOK_TIMEOUT_S:g} s")
+
+    async def _called(self, targets: Sequence[Target]) -> list[Seen | CheckError]:
+        try:
+            found = await self._checks.look(self.place, targets)
+            if len(found) != len(targets):
+                raise RuntimeError(f"{len(found)} answers for {len(targets)} targets")
+        except Exception as error:
+            return _all(targets, self._mishaps.text(error, "look"))
+        return found
+
+
+def _all(targets: Sequence[Target], why: str) -> list[Seen | CheckError]:
+    return [CheckError(why) for _ in targets]

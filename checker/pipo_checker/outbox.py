@@ -1,0 +1,56 @@
+"""Verdicts on their way out: many in one message under load, one at once when idle."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+from pipo.rpc.stubs.checker_pb2 import Verdict
+
+GROUP_BYTES_MAX = 512 * 1024
+GROUP_VERDICTS_MAX = 2_000
+
+
+class Outbox:
+    """A queue with one reader; whoever fills it is bounded by the checker's capacity.
+
+    While a message is being written others gather here, so the groups grow with the
+    load and nobody waits for a timer.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: deque[Verdict] = deque()
+        self._filled = asyncio.Event()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def put(self, verdict: Verdict) -> None:
+        self._waiting.append(verdict)
+        self._filled.set()
+
+    def clear(self) -> None:
+        """Forgets what waits: its stream is gone, and the pipeline will offer again."""
+        self._waiting.clear()
+
+    async def filled(self, timeout_s: float) -> bool:
+        """Whether something waits, as soon as it does and at the latest after `timeout_s`."""
+        if not self._waiting:
+            self._filled.clear()
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await self._filled.wait()
+            except TimeoutError:
+                pass
+        return bool(self._waiting)
+
+    def take(self) -> list[Verdict]:
+        """The oldest that fit one message, oldest first; empty when nothing waits."""
+        group: list[Verdict] = []
+        size = 0
+        while self._waiting and len(group) < GROUP_VERDICTS_MAX:
+            size += self._waiting[0].ByteSize() + 8
+            if group and size > GROUP_BYTES_MAX:
+                break
+            group.append(self._waiting.popleft())
+        return group
