@@ -1,9 +1,10 @@
 """Named points where a test can kill this process for certain.
 
 `reach("accepted.before_commit")` does nothing, unless PIPO_CRASH_AT names the
-point (`name` or `name:3` for the third time it is reached): then the process
-ends itself with SIGKILL, so that nothing is tidied up. The points are the
-string literals in the code; `tests/crash` collects them from there and fails
+point (`name`, or `name:3` for the third time it is reached): then the process
+ends itself with SIGKILL, so that nothing is tidied up. With PIPO_CRASH_ONCE, the
+path of a file that the trap makes first, the next process lives. The points are
+the string literals in the code; `tests/crash` collects them from there and fails
 when one is in no crash test.
 """
 
@@ -12,23 +13,36 @@ from __future__ import annotations
 import os
 import signal
 
-_ARMED = os.environ.get("PIPO_CRASH_AT", "")
 
+class Trap:
+    """Kills its process when its point is reached for the `count`-th time."""
 
-class _Trap:
-    def __init__(self, spec: str) -> None:
-        self.name, _, count = spec.partition(":")
-        self.left = int(count or 1)
+    def __init__(self, spec: str, once: str) -> None:
+        self._name, _, count = spec.partition(":")
+        self._left = int(count or 1)
+        self._once = once
 
     def reach(self, name: str) -> None:
-        if name == self.name:
-            self.left -= 1
-            if self.left == 0:
-                os.kill(os.getpid(), signal.SIGKILL)
+        """The process has come to the point `name`."""
+        if name != self._name:
+            return
+        self._left -= 1
+        if self._left == 0 and self._sprung():
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def _sprung(self) -> bool:
+        if not self._once:
+            return True
+        try:
+            os.close(os.open(self._once, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+        except FileExistsError:
+            return False
+        return True
 
 
 def _pass(name: str) -> None:
     """The point as it is outside of crash tests."""
 
 
-reach = _Trap(_ARMED).reach if _ARMED else _pass
+_ARMED = os.environ.get("PIPO_CRASH_AT", "")
+reach = Trap(_ARMED, os.environ.get("PIPO_CRASH_ONCE", "")).reach if _ARMED else _pass

@@ -1,0 +1,258 @@
+"""A real embedded stack for tests: `pipo run` in a home and a workspace of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+PIPO = [sys.executable, "-m", "pipo_cli.main"]
+
+
+def wait_for(condition: Callable[[], T], *, deadline_s: float = 20.0, what: str = "") -> T:
+    """The first true value of `condition`, asked until the deadline."""
+    end = time.monotonic() + deadline_s
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > end:
+            raise AssertionError(f"not within {deadline_s} s: {what or condition}")
+        time.sleep(0.02)
+
+
+def free_ports(count: int = 2) -> int:
+    """A port p with p … p + count - 1 free on 127.0.0.1 now."""
+    for _ in range(200):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        if all(_is_free(port + n) for n in range(count)):
+            return int(port)
+    raise AssertionError("no free ports")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+class Stack:
+    """One `pipo run` with its home, workspace and port."""
+
+    def __init__(self, folder: Path, *, env: Mapping[str, str] | None = None) -> None:
+        self.workspace = folder / "workspace"
+        self.home = folder / "home"
+        self.workspace.mkdir(parents=True, exist_ok=True)
+        self.port = free_ports()
+        self.env = {**os.environ, "PIPO_HOME": str(self.home), **(env or {})}
+        self.process: subprocess.Popen[bytes] | None = None
+        self._out = folder / "run.log"
+
+    # ── life ─────────────────────────────────────────────────────────────────
+
+    def write(self, name: str, text: str) -> Path:
+        """A pipeline file in the workspace."""
+        path = self.workspace / name
+        path.write_text(text)
+        return path
+
+    def start(self, *paths: Path, deadline_s: float = 30.0) -> Stack:
+        """Starts the stack and waits until every pipeline serves."""
+        command = [*PIPO, "run", "--listen", str(self.port), *map(str, paths or [self.workspace])]
+        with self._out.open("ab") as out:
+            self.process = subprocess.Popen(
+                command,
+                cwd=self.workspace,
+                env=self.env,
+                stdout=out,
+                stderr=out,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        wait_for(self._serves, deadline_s=deadline_s, what=f"the stack serves; see {self._out}")
+        return self
+
+    def _serves(self) -> bool:
+        assert self.process is not None
+        if self.process.poll() is not None:
+            raise AssertionError(f"pipo run ended:\n{self.output()}")
+        try:
+            found = self.get("/api/pipelines")["pipelines"]
+        except (OSError, ValueError):
+            return False
+        return bool(found) and all(one["state"] == "running" for one in found)
+
+    def stop(self, *, deadline_s: float = 40.0) -> int:
+        """Ctrl-C: drains and ends; the exit code."""
+        assert self.process is not None
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGINT)
+        try:
+            return self.process.wait(deadline_s)
+        except subprocess.TimeoutExpired:
+            self.kill_all()
+            raise AssertionError(f"no end within {deadline_s} s:\n{self.output()}") from None
+
+    def kill_all(self) -> None:
+        """Ends everything this stack started, by pid."""
+        for pid in self.pids():
+            _kill(pid)
+        if self.process is not None and self.process.poll() is None:
+            self.process.kill()
+            self.process.wait(10)
+
+    def output(self) -> str:
+        """What `pipo run` printed, and the ends of the logs."""
+        parts = [self._out.read_text(errors="replace")]
+        for log in sorted(self.home.glob("logs/**/*.log")):
+            parts.append(
+                f"── {log.name}\n" + "\n".join(log.read_text(errors="replace").splitlines()[-30:])
+            )
+        return "\n".join(parts)
+
+    # ── who runs ─────────────────────────────────────────────────────────────
+
+    def pids(self) -> list[int]:
+        """Every process of this home that its registry names and that lives."""
+        found = []
+        for path in [*self.home.glob("run/*.json"), *self.home.glob("run/services/*.json")]:
+            try:
+                found.append(int(json.loads(path.read_text())["pid"]))
+            except (OSError, ValueError, KeyError):
+                continue
+        return [pid for pid in found if _alive(pid)]
+
+    def pipeline_pid(self, name: str) -> int | None:
+        """The pid that the registry names for a pipeline."""
+        try:
+            return int(json.loads((self.home / "run" / f"{name}.json").read_text())["pid"])
+        except (OSError, ValueError):
+            return None
+
+    def service_pid(self, kind: str) -> int | None:
+        """The pid of the one service of a kind."""
+        for path in self.home.glob(f"run/services/{kind}-*.json"):
+            try:
+                pid = int(json.loads(path.read_text())["pid"])
+            except (OSError, ValueError):
+                continue
+            if _alive(pid):
+                return pid
+        return None
+
+    # ── talking ──────────────────────────────────────────────────────────────
+
+    def url(self, path: str) -> str:
+        return f"http://127.0.0.1:{self.port}{path}"
+
+    def get(self, path: str) -> Any:
+        """The JSON of a GET."""
+        with urllib.request.urlopen(self.url(path), timeout=10) as answer:
+            return json.loads(answer.read())
+
+    def request(
+        self,
+        path: str,
+        body: bytes | None = None,
+        *,
+        method: str = "POST",
+        headers: Mapping[str, str] | None = None,
+        timeout_s: float = 20.0,
+    ) -> tuple[int, dict[str, str], bytes]:
+        """Status, headers and body of any request; an error status is an answer."""
+        asked = urllib.request.Request(
+            self.url(path),
+            data=body,
+            method=method,
+            headers={"content-type": "application/json", **(headers or {})},
+        )
+        try:
+            with urllib.request.urlopen(asked, timeout=timeout_s) as answer:
+                return answer.status, dict(answer.headers), answer.read()
+        except urllib.error.HTTPError as error:
+            return error.code, dict(error.headers), error.read()
+
+    def pipo(self, *words: str, timeout_s: float = 30.0) -> subprocess.CompletedProcess[str]:
+        """Runs the command line against this stack."""
+        return subprocess.run(
+            [*PIPO, *words],
+            cwd=self.workspace,
+            env={**self.env, "PIPO_URL": f"http://127.0.0.1:{self.port}"},
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+        )
+
+    def stats(self, name: str) -> dict[str, Any]:
+        """The pipeline's counts; empty while it cannot be asked."""
+        try:
+            found: dict[str, Any] = self.get(f"/api/pipelines/{name}")["stats"]
+        except (OSError, ValueError, KeyError, TypeError):
+            return {}
+        return found
+
+    def settle(self, name: str, *, deadline_s: float = 60.0) -> dict[str, Any]:
+        """The counts once nothing is pending."""
+        return wait_for(
+            lambda: s if (s := self.stats(name)) and s["pending"] == 0 else None,
+            deadline_s=deadline_s,
+            what=f"{name} settles; now {self.stats(name)}",
+        )
+
+
+def query(database: Path, sql: str) -> list[list[Any]]:
+    """Rows of a live database, looked at from a child process (design §5)."""
+    program = (
+        "import json,sqlite3,sys;"
+        "c=sqlite3.connect(f'file:{sys.argv[1]}?mode=ro',uri=True,timeout=20);"
+        "print(json.dumps(c.execute(sys.argv[2]).fetchall()))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(database), sql],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    if done.returncode:
+        raise AssertionError(done.stderr)
+    rows: list[list[Any]] = json.loads(done.stdout)
+    return rows
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except OSError:
+        return False
+    return True
+
+
+def _kill(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except OSError:
+        return
+
+
+def journal_of(home: Path, name: str) -> Path:
+    return home / "pipelines" / name / "journal.db"
+
+
+def lines(path: Path) -> Sequence[dict[str, Any]]:
+    """The records of a jsonl file."""
+    return [json.loads(line) for line in path.read_text().splitlines()]
