@@ -1,0 +1,154 @@
+"""The stack of docker-compose.yml under load, through a restart and to its end.
+
+The tests share one stack and build on each other, in the order they stand here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from . import engine
+from .load import Ledger, Tally, faults, send
+
+pytestmark = [pytest.mark.compose, pytest.mark.slow, pytest.mark.timeout(1800)]
+
+PIPELINE = "signups"
+PATH = "/in/signups/signups"
+DATABASE = "/workspace/data/signups.db"
+CONNECTIONS = 64
+SIGNUPS = 10_000
+GRACE_S = 30.0
+
+COUNT_ROWS = """
+import apsw, json, sys
+database = apsw.Connection(sys.argv[1], flags=apsw.SQLITE_OPEN_READONLY)
+rows = database.execute("SELECT email, count(*) FROM signups WHERE email LIKE ? GROUP BY email", sys.argv[2:])
+print(json.dumps(dict(rows)))
+"""
+
+
+def rows(stack: engine.Project, prefix: str) -> dict[str, int]:
+    """How often each key stands in the table, seen by a process of its own."""
+    shown = stack.inside("runner", "python3", "-c", COUNT_ROWS, DATABASE, f"{prefix}%")
+    found: dict[str, int] = json.loads(shown)
+    return found
+
+
+def stats(stack: engine.Project) -> dict[str, int]:
+    token = stack.inside("runner", "cat", "/var/lib/pipo/admin.token").strip()
+    entry: dict[str, Any] = stack.get(f"/api/pipelines/{PIPELINE}", token)
+    found: dict[str, int] = entry["stats"]
+    return found
+
+
+def wait_for_settling(stack: engine.Project) -> dict[str, int]:
+    """The counts, once nothing is pending."""
+    engine.wait_until("nothing is pending", lambda: stats(stack)["pending"] == 0, limit_s=120)
+    return stats(stack)
+
+
+async def signups(stack: engine.Project, keys: Iterable[str], ledger: Ledger) -> Tally:
+    return await send(
+        keys,
+        port=stack.ports[0],
+        path=PATH,
+        connections=CONNECTIONS,
+        ledger=ledger,
+        limit_s=300,
+    )
+
+
+def test_the_examples_run_from_the_first_start(stack: engine.Project) -> None:
+    engine.wait_until(f"{PIPELINE} is active", lambda: stats(stack)["pending"] == 0, limit_s=30)
+
+
+@pytest.mark.parametrize("service", engine.SERVICES)
+def test_the_service_is_pid_1(stack: engine.Project, service: str) -> None:
+    command_line = stack.inside(service, "cat", "/proc/1/cmdline").split("\0")
+    assert Path(command_line[0]).name.startswith("python3")
+    assert Path(command_line[1]).name == f"pipo-{service}"
+    assert "uid=1000(pipo) gid=1000(pipo)" in stack.inside(service, "id")
+
+
+def test_only_loopback_is_published(stack: engine.Project) -> None:
+    shown = engine.run(
+        "docker",
+        *("ps", "--filter", f"label=com.docker.compose.project={stack.name}"),
+        *("--format", "{{.Ports}}"),
+    )
+    published = [port for port in shown.stdout.replace("\n", ", ").split(", ") if "->" in port]
+    assert len(published) == 2
+    assert all(port.startswith("127.0.0.1:") for port in published)
+
+
+async def test_every_signup_is_a_row_and_delivered(stack: engine.Project, tmp_path: Path) -> None:
+    before = stats(stack)
+    ledger = Ledger(tmp_path / "ledger")
+    keys = [f"first-{number:05}@example.org" for number in range(SIGNUPS)]
+    tally = await signups(stack, keys, ledger)
+    ledger.close()
+    after = wait_for_settling(stack)
+
+    acknowledged = set(ledger.read())
+    assert tally.unknown == set()
+    assert acknowledged == set(keys)
+    assert faults(acknowledged, set(), rows(stack, "first-")) == []
+    assert after["delivered"] - before["delivered"] == SIGNUPS
+    assert after["dead_lettered"] == before["dead_lettered"]
+
+
+async def test_a_restart_of_the_runner_under_load_loses_and_doubles_nothing(
+    stack: engine.Project, tmp_path: Path
+) -> None:
+    before = stats(stack)
+    container = stack.container("runner")
+    ledger = Ledger(tmp_path / "ledger")
+    keys = [f"second-{number:05}@example.org" for number in range(SIGNUPS)]
+
+    async def restart() -> int:
+        """Restarts in the midst of the load; how many sign-ups had been acknowledged by then."""
+        await ledger.reached(SIGNUPS // 5)
+        await asyncio.to_thread(stack.compose, "restart", "runner")
+        return ledger.count
+
+    async with asyncio.TaskGroup() as group:
+        load = group.create_task(signups(stack, keys, ledger), name="load")
+        restarted = group.create_task(restart(), name="restart")
+    ledger.close()
+    tally = load.result()
+    after = wait_for_settling(stack)
+
+    acknowledged = set(ledger.read())
+    assert restarted.result() < SIGNUPS, "the load was over before the restart was"
+    assert tally.refused > 0, "the restart was not noticed"
+    assert stack.container("runner") == container
+    assert acknowledged | tally.unknown == set(keys)
+    assert faults(acknowledged, tally.unknown, rows(stack, "second-")) == []
+    assert len(acknowledged) <= after["delivered"] - before["delivered"] <= SIGNUPS
+    assert after["dead_lettered"] == before["dead_lettered"]
+
+
+def test_the_stop_is_clean(stack: engine.Project) -> None:
+    began = time.monotonic()
+    stack.compose("stop")
+    took_s = time.monotonic() - began
+    assert took_s < GRACE_S, f"{took_s:.1f} s"
+    for service in engine.SERVICES:
+        said = stack.logs(service)
+        assert stack.state(service)["ExitCode"] == 0, said
+        for word in ("stopping", "stopped"):
+            lines = [line for line in said if f"action={word}" in line]
+            assert len(lines) == 1, said
+
+
+def test_the_next_start_finds_everything(stack: engine.Project) -> None:
+    stack.up()
+    engine.wait_until(f"{PIPELINE} is active", lambda: stats(stack)["pending"] == 0, limit_s=60)
+    assert len(rows(stack, "first-")) == SIGNUPS
