@@ -128,8 +128,8 @@ class Verifier:
         return self.outbox.take()
 
     async def room(self) -> None:
-        """Returns when another verification may be taken."""
-        while self.held_count + len(self.outbox) >= self._capacity:
+        """Returns when no more is held than was agreed."""
+        while self.held_count + len(self.outbox) > self._capacity:
             self._eased.clear()
             await self._eased.wait()
 

@@ -69,7 +69,7 @@ def test_impossible_refuses_at_once() -> None:
 def test_long_texts_and_evidence_are_cut() -> None:
     made = verdict(make(0), (Pending("x" * 100_000, {"body": "y" * 100_000}), 5.0))
     assert len(made.message) == held.MESSAGE_CHARS_MAX
-    assert json.loads(made.evidence) == {"withheld": "100045 bytes of evidence", "at": AT}
+    assert json.loads(made.evidence) == {"withheld": "100043 bytes of evidence", "at": AT}
 
 
 def test_bytes_that_are_no_text_are_shown_escaped() -> None:

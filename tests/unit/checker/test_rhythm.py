@@ -7,7 +7,9 @@ from hypothesis import strategies as st
 from pipo_checker import rhythm
 
 
-def looks(check: str = "query", *, within_ms: int, left_ms: int | None = None, took_s: float = 0.0):
+def looks(
+    check: str = "query", *, within_ms: int, left_ms: int | None = None, took_s: float = 0.0
+) -> tuple[list[float], float]:
     """When each look begins, and when the last one ends, from the offer on."""
     left_ms = within_ms if left_ms is None else left_ms
     made = rhythm.begin(check, 0.0, within_left_ms=left_ms, within_ms=within_ms)

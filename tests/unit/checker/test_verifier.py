@@ -276,7 +276,7 @@ def test_there_is_room_for_a_bounded_number(play: Any, checks: FakeChecks, offer
         verifier.verdicts()
         await verifier.room()
 
-    play(scene, capacity=2)
+    play(scene, capacity=1)
 
 
 def test_refused_says_why(play: Any, checks: FakeChecks, offer: Any) -> None:
