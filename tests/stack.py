@@ -19,7 +19,7 @@ T = TypeVar("T")
 PIPO = [sys.executable, "-m", "pipo_cli.main"]
 
 
-def wait_for(condition: Callable[[], T], *, deadline_s: float = 20.0, what: str = "") -> T:
+def wait_for(condition: Callable[[], T | None], *, deadline_s: float = 20.0, what: str = "") -> T:
     """The first true value of `condition`, asked until the deadline."""
     end = time.monotonic() + deadline_s
     while True:

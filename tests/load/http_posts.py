@@ -7,6 +7,7 @@ what it measures. Each connection has one request in flight.
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -64,6 +65,8 @@ class _Post(asyncio.Protocol):
         if b"connection: close" in head.lower():
             assert self.transport is not None
             self.transport.close()
+        elif self._run.pause_s:
+            asyncio.get_running_loop().call_later(self._run.pause_s, self._next)
         else:
             self._next()
 
@@ -74,8 +77,10 @@ class _Post(asyncio.Protocol):
             self.ended.set_result(None)
 
     def _next(self) -> None:
-        number = self._run.take()
         assert self.transport is not None
+        if self.transport.is_closing():
+            return
+        number = self._run.take()
         if number is None:
             self.transport.close()
             return
@@ -94,7 +99,11 @@ class _Run:
         body: Body,
         ledger: Ledger | None,
         headers: str,
+        pause_s: float,
+        stop: threading.Event,
     ) -> None:
+        self.pause_s = pause_s
+        self._stop = stop
         self._numbers = numbers
         self._again: list[int] = []
         self.body = body
@@ -106,6 +115,8 @@ class _Run:
         ).encode()
 
     def take(self) -> int | None:
+        if self._stop.is_set():
+            return None
         if self._again:
             return self._again.pop()
         return next(self._numbers, None)
@@ -138,15 +149,25 @@ async def post(
     body: Body = signup,
     deadline_s: float = 120.0,
     headers: str = "",
+    pause_s: float = 0.0,
+    stop: threading.Event | None = None,
 ) -> Outcome:
     """Posts sign-ups `first` to `first + count - 1`, each once, to 127.0.0.1:`port`.
 
     A connection that breaks is opened again while numbers are left; the request in
-    flight on it is counted as broken and not repeated: its fate is unknown.
+    flight on it is counted as broken and not repeated: its fate is unknown. With
+    `pause_s` each connection rests between its requests; `stop` ends the run early.
     """
     numbers = iter(range(first, first + count))
     run = _Run(
-        numbers, host=f"127.0.0.1:{port}", path=path, body=body, ledger=ledger, headers=headers
+        numbers,
+        host=f"127.0.0.1:{port}",
+        path=path,
+        body=body,
+        ledger=ledger,
+        headers=headers,
+        pause_s=pause_s,
+        stop=stop or threading.Event(),
     )
     loop = asyncio.get_running_loop()
     began = loop.time()
