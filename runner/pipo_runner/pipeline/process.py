@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipo.journal.changes import Change, Delivered, Draining, Started, Stopped
 from pipo.journal.sqlite_journal import PendingUnit, Recovery, SqliteJournal
 from pipo.lang.model import Pipeline
 
@@ -33,6 +32,7 @@ from pipo.home import Home, registry, secrets
 from pipo.home.config import Config
 from pipo.home.registry import Entry
 from pipo.journal import reads
+from pipo.journal.changes import Change, Delivered, Draining, Started, Stopped
 from pipo.payload import decode
 from pipo.rpc.server import RunningServer, serve
 from pipo.rpc.stubs import pipeline_pb2, pipo_pb2
@@ -47,6 +47,7 @@ from pipo_runner.pipeline.measures import Measures
 from pipo_runner.pipeline.plan import Plan
 from pipo_runner.pipeline.pushing import Pushes
 from pipo_runner.pipeline.rates import MinuteRate
+from pipo_runner.pipeline.recovery import Decision, Finding, decide, unit_of
 from pipo_runner.pipeline.scopes import Scopes
 from pipo_runner.pipeline.servicer import PipelineServicer
 from pipo_runner.pipeline.settling import Pending
@@ -302,26 +303,35 @@ class PipelineProcess:
     # ── recovery ─────────────────────────────────────────────────────────────
 
     async def _take_up(self, found: list[PendingUnit]) -> None:
-        """Every pending unit goes on at its last committed step."""
+        """Every pending unit goes on as `recovery` decides."""
         delivered: list[str] = []
+        rows: Counter[str] = Counter()
         for row in found:
-            unit = _unit(row)
+            unit, plan = unit_of(row), self._plans.of(row.version)
             self._pending.add(unit)
-            if unit.cursor == VERIFY:
-                plan = self._plans.of(unit.version)
-                if plan.check in SETTLED_BY_WRITE:
+            left_ms = (unit.retry_at or 0) - self._clock.now_ms()
+            finding = Finding(
+                written=unit.cursor == VERIFY,
+                settled_by_write=plan.check in SETTLED_BY_WRITE,
+                wait_left=left_ms > 0,
+            )
+            decided = decide(finding)
+            rows[decided.label] += 1
+            match decided.decision:
+                case Decision.RUN:
+                    self._executor.enqueue(unit)
+                case Decision.WAIT:
+                    self._timers.after(left_ms / 1000.0, self._executor.enqueue, unit)
+                case Decision.DELIVER:
                     delivered.append(unit.id)
-                else:
+                case Decision.VERIFY:
                     await self._verify_again(unit, plan, row.result or b"null")
-            elif unit.retry_at is not None and unit.retry_at > self._clock.now_ms():
-                left_s = (unit.retry_at - self._clock.now_ms()) / 1000.0
-                self._timers.after(left_s, self._executor.enqueue, unit)
-            else:
-                self._executor.enqueue(unit)
         if delivered:
             at = self._clock.now_ms()
             await self.journal.commit(*(Delivered(one, None, at) for one in delivered))
             self._pending.settled(delivered, Settlement("delivered"))
+        if found:
+            self._log.info("resuming packets", action="resuming", units=len(found), **rows)
 
     async def _verify_again(self, unit: Unit, plan: Plan, result: bytes) -> None:
         """A written unit is not written again: its check starts anew (edge 207)."""
@@ -466,25 +476,3 @@ class PipelineProcess:
     def _journal_failed(self, failed: asyncio.Future[BaseException]) -> None:
         if not failed.cancelled():
             self._crashed(failed.result())
-
-
-def _unit(row: PendingUnit) -> Unit:
-    return Unit(
-        id=row.id,
-        version=row.version,
-        input=row.input,
-        trigger=row.trigger,
-        source=row.source,
-        received_at=row.received_at,
-        queue_seq=row.queue_seq,
-        cursor=row.cursor,
-        data=decode(row.data) if row.data is not None else UNLOADED,
-        size=len(row.data or b""),
-        attempt=row.attempt,
-        hops=row.hops,
-        iteration=row.iteration,
-        repeat="recovered",
-        write_no=row.write_no,
-        retry_at=row.retry_at,
-        key=row.key,
-    )
