@@ -1,0 +1,102 @@
+"""Commands for whoever writes a pipeline: `check`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from pipo.connectors import registry
+from pipo.errors import BadRequest, Finding, NotFound
+from pipo.lang import check as language
+from pipo_cli.render import findings
+from pipo_cli.settings import Settings, global_options, pass_settings
+
+SUFFIX = ".pipo"
+SKIPPED_FOLDERS = {"node_modules", "__pycache__"}
+
+
+@click.command()
+@click.argument("paths", nargs=-1, metavar="[PATH]...")
+@global_options
+@pass_settings
+def check(settings: Settings, paths: tuple[str, ...]) -> int:
+    """Check pipeline files, or every one below a folder (default: this one)."""
+    files = pipeline_files(paths or (".",))
+    reports = [(file, _ordered(found)) for file, found in _checked(files, settings)]
+    ok = not any(f.severity == "error" for _, found in reports for f in found)
+    if settings.json:
+        listed = [{"file": file, "diagnostics": findings.as_json(f)} for file, f in reports]
+        click.echo(json.dumps({"ok": ok, "files": listed}, ensure_ascii=False))
+    else:
+        for file, found in reports:
+            for line in findings.report(file, found):
+                click.echo(line)
+    return 0 if ok else 1
+
+
+def pipeline_files(paths: Sequence[str]) -> list[Path]:
+    """The files that paths name, folders searched to the bottom, each once, in order.
+
+    Raises: NotFound, for a path that is not there or a folder without pipelines.
+    """
+    found: dict[Path, None] = {}
+    for path in map(Path, paths):
+        if path.is_dir():
+            inside = sorted(p for p in path.rglob(f"*{SUFFIX}") if _wanted(p, path))
+            if not inside:
+                raise NotFound(
+                    f"no pipeline below {path}", hint=f"a pipeline's file ends in {SUFFIX}"
+                )
+            found.update(dict.fromkeys(inside))
+        elif path.exists():
+            found[path] = None
+        else:
+            raise NotFound(f"no such file or folder: {path}", hint="check the spelling")
+    return list(found)
+
+
+def _wanted(path: Path, root: Path) -> bool:
+    folders = path.relative_to(root).parts[:-1]
+    hidden = any(part.startswith(".") or part in SKIPPED_FOLDERS for part in folders)
+    return path.is_file() and not hidden
+
+
+def _checked(files: Sequence[Path], settings: Settings) -> list[tuple[str, list[Finding]]]:
+    """Each file with its findings; a file that is no text has that as its finding."""
+    sources: list[language.Source] = []
+    unreadable: dict[str, list[Finding]] = {}
+    for file in files:
+        try:
+            sources.append(language.Source(text=_text(file), file=str(file)))
+        except UnicodeDecodeError as error:
+            unreadable[str(file)] = [_not_text(file, error)]
+    reports = language.check(sources, registry.manifests(), settings.home.root)
+    found = {r.file: list(r.findings) for r in reports} | unreadable
+    return [(str(file), found[str(file)]) for file in files]
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_bytes().decode("utf-8")
+    except OSError as error:
+        raise BadRequest(f"cannot read {file}: {error.strerror}") from error
+
+
+def _not_text(file: Path, error: UnicodeDecodeError) -> Finding:
+    before = file.read_bytes()[: error.start]
+    line_start = before.rfind(b"\n") + 1
+    return Finding(
+        code="P001",
+        severity="error",
+        message=f"byte {error.start} is not UTF-8",
+        hint="save the file as UTF-8 text",
+        line=before.count(b"\n") + 1,
+        col=len(before[line_start:].decode("utf-8")) + 1,
+    )
+
+
+def _ordered(found: Sequence[Finding]) -> list[Finding]:
+    return sorted(found, key=lambda f: (f.line, f.col, f.code))

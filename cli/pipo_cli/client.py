@@ -1,0 +1,172 @@
+"""Reaching Pipo: through a gateway, or without one straight to pipelines and journals.
+
+Both ways answer the same messages. Found in this order: `--no-engine` asks nobody
+else; `--url` names a gateway, which must answer; else a gateway that is alive in the
+home; else the home itself, and the answer ends with `engine: down` (edge 380).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, TypeVar
+from urllib.parse import urlsplit
+
+from pipo.errors import Unavailable
+from pipo.rpc.errors import calling
+from pipo.rpc.stubs import packet_pb2, pipo_pb2, pipo_pb2_grpc
+from pipo_cli import gateway as gateways
+from pipo_cli.gateway import Gateway
+from pipo_cli.settings import Settings
+
+# Longer than a pipeline may take to start (engine.start_timeout) or a journal to be read.
+CALL_TIMEOUT_S = 90.0
+WHOM = "the gateway"
+
+M = TypeVar("M")
+
+
+class Operations(Protocol):
+    """What the commands ask, of a gateway or of the home."""
+
+    async def list_pipelines(self) -> pipo_pb2.ListPipelinesReply: ...
+
+    async def get_pipeline(self, name: str) -> pipo_pb2.PipelineInfo: ...
+
+    async def start(self, request: pipo_pb2.StartRequest) -> pipo_pb2.PipelineInfo: ...
+
+    async def stop(self, request: pipo_pb2.StopRequest) -> pipo_pb2.StopReply: ...
+
+    async def push(self, request: pipo_pb2.PushRequest) -> pipo_pb2.PushReply: ...
+
+    async def list_packets(
+        self, request: pipo_pb2.ListPacketsRequest
+    ) -> pipo_pb2.ListPacketsReply: ...
+
+    async def inspect(self, request: pipo_pb2.InspectRequest) -> packet_pb2.Trace: ...
+
+    async def list_events(
+        self, request: pipo_pb2.ListEventsRequest
+    ) -> pipo_pb2.ListEventsReply: ...
+
+    def watch_events(
+        self, request: pipo_pb2.ListEventsRequest
+    ) -> AsyncIterator[pipo_pb2.ListEventsReply]: ...
+
+    async def logs(self, request: pipo_pb2.LogsRequest) -> pipo_pb2.LogsReply: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """An open way to Pipo, and whether a gateway stands behind it."""
+
+    operations: Operations
+    engine: Literal["up", "down"]
+
+
+class GatewayOperations:
+    """The public gRPC service of one gateway."""
+
+    def __init__(self, channel: Any) -> None:
+        # The generated type wants grpc's own channel class; ours adds token and deadline.
+        self._stub: Any = pipo_pb2_grpc.PipoStub(channel)
+
+    async def list_pipelines(self) -> pipo_pb2.ListPipelinesReply:
+        return await _asked(self._stub.ListPipelines(pipo_pb2.ListPipelinesRequest()))
+
+    async def get_pipeline(self, name: str) -> pipo_pb2.PipelineInfo:
+        return await _asked(self._stub.GetPipeline(pipo_pb2.GetPipelineRequest(pipeline=name)))
+
+    async def start(self, request: pipo_pb2.StartRequest) -> pipo_pb2.PipelineInfo:
+        return await _asked(self._stub.Start(request))
+
+    async def stop(self, request: pipo_pb2.StopRequest) -> pipo_pb2.StopReply:
+        return await _asked(self._stub.Stop(request))
+
+    async def push(self, request: pipo_pb2.PushRequest) -> pipo_pb2.PushReply:
+        return await _asked(self._stub.Push(request))
+
+    async def list_packets(self, request: pipo_pb2.ListPacketsRequest) -> pipo_pb2.ListPacketsReply:
+        return await _asked(self._stub.ListPackets(request))
+
+    async def inspect(self, request: pipo_pb2.InspectRequest) -> packet_pb2.Trace:
+        return await _asked(self._stub.Inspect(request))
+
+    async def list_events(self, request: pipo_pb2.ListEventsRequest) -> pipo_pb2.ListEventsReply:
+        return await _asked(self._stub.ListEvents(request))
+
+    async def watch_events(
+        self, request: pipo_pb2.ListEventsRequest
+    ) -> AsyncIterator[pipo_pb2.ListEventsReply]:
+        with calling(WHOM):
+            async for reply in self._stub.WatchEvents(request):
+                yield reply
+
+    async def logs(self, request: pipo_pb2.LogsRequest) -> pipo_pb2.LogsReply:
+        return await _asked(self._stub.Logs(request))
+
+
+async def _asked(call: Awaitable[M]) -> M:
+    """The answer of a call. Raises: PipoError in place of gRPC's own."""
+    with calling(WHOM):
+        return await call
+
+
+@asynccontextmanager
+async def connect(settings: Settings) -> AsyncIterator[Connection]:
+    """A way to Pipo for as long as the context lasts.
+
+    Raises: Unavailable, if the gateway of `--url` does not answer.
+    """
+    found = find_gateway(settings)
+    if found is None:
+        from pipo.access import Access
+
+        settings.home.ensure()
+        access = Access(settings.home, settings.config)
+        try:
+            yield Connection(access, "down")
+        finally:
+            await access.close()
+        return
+    from pipo.rpc.channels import dial
+
+    channel = dial(grpc_address(*found), found[0].token, timeout_s=CALL_TIMEOUT_S)
+    try:
+        yield Connection(GatewayOperations(channel), "up")
+    finally:
+        await channel.close()
+
+
+def find_gateway(settings: Settings) -> tuple[Gateway, dict[str, Any]] | None:
+    """The gateway to ask with its health answer, or None to do without one.
+
+    Raises: Unavailable, if `--url` names one that does not answer.
+    """
+    if settings.no_engine:
+        return None
+    if settings.url is not None:
+        token = gateways.token_for(settings.home, settings.token_file)
+        asked = gateways.at(settings.url, token)
+        health = asked.health()
+        if health is None:
+            raise Unavailable(
+                f"no gateway answers at {asked.url}",
+                hint="check the address, or leave --url out to use this machine's home",
+            )
+        return asked, dict(health)
+    token = gateways.token_for(settings.home, settings.token_file)
+    for candidate in gateways.registered(settings.home, token):
+        health = candidate.health()
+        if health is not None:
+            return candidate, dict(health)
+    return None
+
+
+def grpc_address(gateway: Gateway, health: dict[str, Any]) -> str:
+    """Where the gateway's gRPC side listens: the port it names, else the next one."""
+    parts = urlsplit(gateway.url)
+    port = health.get("grpc_port") or (parts.port or 80) + 1
+    host = parts.hostname or "127.0.0.1"
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,0 +1,106 @@
+"""Every command by name: where it lives, or that it is not built yet."""
+
+from __future__ import annotations
+
+import difflib
+from importlib import import_module
+from typing import Any
+
+import click
+
+from pipo.errors import Unavailable
+from pipo_cli.settings import global_options
+
+# Command → where it is defined, and its line in `pipo --help`. A module is imported
+# when one of its commands is used: `pipo run` must not carry what the others need.
+BUILT: dict[str, tuple[str, str]] = {
+    "check": ("pipo_cli.author:check", "Check pipeline files, or every one below a folder."),
+    "run": ("pipo_cli.running:run", "Run pipeline files until Ctrl-C."),
+    "start": ("pipo_cli.running:start", "Start a pipeline in the background."),
+    "stop": ("pipo_cli.running:stop", "Stop a pipeline once its packets are done."),
+    "status": ("pipo_cli.observe:status", "Show how the pipelines are, or one in detail."),
+    "packets": ("pipo_cli.observe:packets", "List a pipeline's packets, newest first."),
+    "inspect": ("pipo_cli.observe:inspect", "Tell a packet's whole story."),
+    "logs": ("pipo_cli.observe:logs", "Print a pipeline's log."),
+    "events": ("pipo_cli.observe:events", "List a pipeline's journal events, oldest first."),
+    "push": ("pipo_cli.recover:push", "Send one packet into a running pipeline."),
+}
+# Command → what it will do, shown by `pipo --help` and in the refusal.
+LATER: dict[str, str] = {
+    "ack": "confirm a delivery that waits for it",
+    "apply": "apply a changed file to a running pipeline",
+    "attach": "take over a detached pipeline",
+    "backup": "copy the home while it runs",
+    "diff": "compare two versions",
+    "dlq": "list, replay and purge dead letters",
+    "engine": "start, stop and show the background stack",
+    "eval": "evaluate an expression",
+    "fmt": "format pipeline files",
+    "generate": "write a node from a description",
+    "graph": "draw a pipeline's graph",
+    "history": "list a pipeline's versions",
+    "new": "make a new pipeline file",
+    "pause": "hold a pipeline's packets",
+    "rerun": "run settled packets again",
+    "resolve": "settle escalated packets",
+    "restart": "stop and start a pipeline",
+    "restore": "bring a backup back",
+    "resume": "let a paused pipeline go on",
+    "rollback": "go back to an earlier version",
+    "runners": "list pipeline processes",
+    "schema": "print the JSON Schema of pipeline files",
+    "templates": "list the templates of `pipo new`",
+    "test": "run a pipeline's fixtures",
+    "trust": "allow a file's code to be imported by checks",
+    "ui": "open the dashboard",
+}
+
+
+class CommandTable(click.Group):
+    """A group that imports its commands when they are asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(BUILT)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name in BUILT:
+            module, _, name = BUILT[cmd_name][0].partition(":")
+            command: click.Command = getattr(import_module(module), name)
+            return command
+        return _later(cmd_name) if cmd_name in LATER else None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in BUILT.items()])
+        with formatter.section("Not built yet"):
+            formatter.write_text(", ".join(LATER))
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and not args[0].startswith("-") and args[0] not in [*BUILT, *LATER]:
+            near = difflib.get_close_matches(args[0], [*BUILT, *LATER], n=1)
+            guess = f"; did you mean {near[0]!r}?" if near else ""
+            raise click.UsageError(f"there is no command {args[0]!r}{guess}", ctx)
+        return super().resolve_command(ctx, args)
+
+
+def not_built(words: str) -> Unavailable:
+    """The refusal of a command or option that a later version brings."""
+    return Unavailable(
+        f"pipo {words} is not built yet",
+        hint="a later version brings it; `pipo --help` lists what works today",
+    )
+
+
+def _later(name: str) -> click.Command:
+    @global_options
+    @click.argument("words", nargs=-1, type=click.UNPROCESSED)
+    def refuse(words: tuple[str, ...]) -> Any:
+        raise not_built(name)
+
+    return click.command(
+        name,
+        help=f"Not built yet: {LATER[name]}.",
+        context_settings={"ignore_unknown_options": True},
+    )(refuse)

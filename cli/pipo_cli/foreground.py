@@ -1,0 +1,314 @@
+"""`pipo run`: the supervisor in the foreground, with the pipelines it was asked to run.
+
+The order of the end, numbered, is in `_shut_down`. What pipelines print (`to: stdout`)
+goes to stdout; their log lines, warnings of the services and everything that Pipo says
+itself go to stderr.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Awaitable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pipo.clock import Clock
+from pipo.errors import Conflict, InvalidPipeline, NotFound, PipoError, Unavailable
+from pipo.home import Home
+from pipo.home.config import Config
+from pipo_cli import embedded, stack
+from pipo_cli.embedded import Supervisor
+from pipo_cli.failures import BrokenFile
+from pipo_cli.gateway import Gateway
+from pipo_cli.lines import level, worth_showing
+from pipo_cli.render.tables import printable
+from pipo_cli.render.welcome import welcome
+from pipo_cli.screen import Screen
+from pipo_cli.tail import Tail
+from pipo_cli.threads import beside
+
+R = TypeVar("R")
+
+TAIL_EVERY_S = 0.2
+DRAIN_POLL_S = 0.25
+# A drain is bounded by the pipeline's own drain_timeout; this bounds a gateway that says nothing.
+SILENCE_S = 60.0
+NOW_TIMEOUT_S = 5.0
+CLOSE_TIMEOUT_S = 2.0
+GOING = {"starting", "running", "backoff", "stopping"}
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@dataclass
+class _End:
+    """How often the person asked for the end."""
+
+    asked: asyncio.Event = field(default_factory=asyncio.Event)
+    twice: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def ask(self) -> None:
+        (self.twice if self.asked.is_set() else self.asked).set()
+
+
+class _Ended(Exception):
+    """The end was asked for while something else was awaited."""
+
+
+async def run(
+    home: Home,
+    config: Config,
+    files: Sequence[str],
+    *,
+    listen: int | None,
+    env_allow: tuple[str, ...],
+    clock: Clock,
+) -> None:
+    """Runs the stack and the pipelines until a signal, then ends both in order.
+
+    Raises: PipoError, if the stack or one of the pipelines does not start; then all is stopped.
+    """
+    home.ensure()
+    config = replace(config, listen=listen or config.listen)
+    end = _End()
+    loop = asyncio.get_running_loop()
+    for number in SIGNALS:
+        loop.add_signal_handler(number, end.ask)
+    screen = Screen()
+    try:
+        lease = await stack.claim(home, config, clock)
+        try:
+            supervisor = Supervisor(
+                embedded.services(home),
+                environment=stack.environment(os.environ, config, env_allow),
+                policy=config.restart,
+                stop_timeout_s=config.stop_timeout_s,
+                clock=clock,
+                say=screen.err,
+                heard=lambda kind, line: _service_said(screen, kind, line),
+            )
+            run_ = Foreground(home, config, files, supervisor, screen, end, clock)
+            await run_.run()
+        finally:
+            lease.release()
+    finally:
+        screen.close(CLOSE_TIMEOUT_S)
+        for number in SIGNALS:
+            loop.remove_signal_handler(number)
+
+
+class Foreground:
+    """One `pipo run`, from the first child to the last."""
+
+    def __init__(
+        self,
+        home: Home,
+        config: Config,
+        files: Sequence[str],
+        supervisor: Supervisor,
+        screen: Screen,
+        end: _End,
+        clock: Clock,
+    ) -> None:
+        self._home = home
+        self._config = config
+        self._files = files
+        self._supervisor = supervisor
+        self._screen = screen
+        self._end = end
+        self._clock = clock
+        self._gateway: Gateway | None = None
+        self._started: list[dict[str, Any]] = []
+        self._tails: dict[str, Tail] = {}
+
+    async def run(self) -> None:
+        """Raises: PipoError, if the start failed; everything is stopped by then."""
+        failure: PipoError | None = None
+        try:
+            async with asyncio.TaskGroup() as group:
+                children = group.create_task(self._supervisor.run(), name="supervisor")
+                follower = group.create_task(self._follow(), name="logs")
+                try:
+                    await self._start_up()
+                    await self._end.asked.wait()
+                except PipoError as error:
+                    failure = error
+                except _Ended:
+                    pass
+                finally:
+                    await self._shut_down(children)
+                    follower.cancel()
+        finally:
+            self._print_new()
+            for tail in self._tails.values():
+                tail.close()
+        if failure is not None:
+            raise failure
+        self._screen.err("stopped")
+
+    async def _start_up(self) -> None:
+        self._screen.err("starting the gateway, the runner and the checker ...")
+        self._gateway = await self._unless_ended(
+            stack.ready(self._home, self._config, self._supervisor, self._clock)
+        )
+        for file in self._files:
+            self._started.append(await self._unless_ended(self._start(file)))
+        for line in welcome(
+            url=self._gateway.url,
+            grpc=f"{self._config.bind}:{self._config.listen + 1}",
+            home=str(self._home.root),
+            pipelines=self._started,
+            pipo=own_name(self._home),
+        ):
+            self._screen.err(line)
+
+    async def _start(self, file: str) -> dict[str, Any]:
+        """The started pipeline's entry, or that of the same file when it runs already.
+
+        A pipeline that should run is resumed by the host itself, and may be first.
+        """
+        path = os.path.join(os.getcwd(), file)
+        try:
+            entry = await self._call("POST", "/api/pipelines", {"file": path})
+        except Conflict as conflict:
+            entry = await self._running(path, conflict)
+        except InvalidPipeline as error:
+            raise BrokenFile(file, error) from error
+        name = str(entry["name"])
+        self._tails[name] = Tail(self._home.pipeline(name).log)
+        return entry
+
+    async def _running(self, path: str, conflict: Conflict) -> dict[str, Any]:
+        listed = await self._call("GET", "/api/pipelines")
+        for entry in listed.get("pipelines") or ():
+            if entry.get("file") == path and entry.get("state") in GOING:
+                return dict(entry)
+        raise conflict
+
+    async def _shut_down(self, children: asyncio.Task[None]) -> None:
+        """The end.
+
+        1. The pipelines that this run started drain, or stop at once at a second signal.
+        2. The services get SIGTERM: pipelines of others that they supervise are suspended.
+        3. What does not end in time is killed.
+        """
+        names = [str(entry["name"]) for entry in self._started]
+        if names and not self._end.twice.is_set():
+            self._screen.err(f"draining {', '.join(names)}; Ctrl-C again stops at once")
+        async with asyncio.TaskGroup() as group:
+            for name in names:
+                group.create_task(self._stop(name), name=f"stop {name}")
+        self._supervisor.stop()
+        hurry = asyncio.create_task(self._end.twice.wait(), name="second signal")
+        try:
+            await asyncio.wait({children, hurry}, return_when=asyncio.FIRST_COMPLETED)
+            if not children.done():
+                self._supervisor.hurry()
+            await children
+        finally:
+            hurry.cancel()
+
+    async def _stop(self, name: str) -> None:
+        """Returns once the pipeline is done, or nothing more can be learnt of it."""
+        draining = asyncio.create_task(self._drain(name), name=f"drain {name}")
+        hurry = asyncio.create_task(self._end.twice.wait(), name=f"hurry {name}")
+        try:
+            await asyncio.wait({draining, hurry}, return_when=asyncio.FIRST_COMPLETED)
+            if not draining.done():
+                with suppress(PipoError, TimeoutError):
+                    async with asyncio.timeout(NOW_TIMEOUT_S):
+                        await self._call("POST", f"/api/pipelines/{name}/stop", {"now": True})
+        finally:
+            draining.cancel()
+            hurry.cancel()
+
+    async def _drain(self, name: str) -> None:
+        heard = self._clock.monotonic()
+        asked = False
+        while self._clock.monotonic() - heard < SILENCE_S:
+            try:
+                if not asked:
+                    await self._call("POST", f"/api/pipelines/{name}/stop", {})
+                    asked = True
+                entry = await self._call("GET", f"/api/pipelines/{name}")
+                if entry.get("state") not in GOING:
+                    return
+                heard = self._clock.monotonic()
+            except NotFound:
+                return
+            except Unavailable:
+                # The gateway or the runner is being started again.
+                pass
+            except PipoError as error:
+                self._screen.err(f"{name}: {error.message}")
+                return
+            await asyncio.sleep(DRAIN_POLL_S)
+        self._screen.err(f"{name}: the gateway has said nothing for {SILENCE_S:g}s")
+
+    async def _call(
+        self, method: str, path: str, body: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        gateway = self._gateway
+        assert gateway is not None
+        return await beside(lambda: gateway.call(method, path, body), f"{method} {path}")
+
+    async def _unless_ended(self, work: Awaitable[R]) -> R:
+        """What `work` returns. Raises: _Ended, if the end was asked for first."""
+        task = asyncio.ensure_future(work)
+        ended = asyncio.create_task(self._end.asked.wait(), name="end during start")
+        try:
+            await asyncio.wait({task, ended}, return_when=asyncio.FIRST_COMPLETED)
+            if not task.done():
+                raise _Ended
+            return task.result()
+        finally:
+            task.cancel()
+            ended.cancel()
+
+    async def _follow(self) -> None:
+        while True:
+            self._print_new()
+            await asyncio.sleep(TAIL_EVERY_S)
+
+    def _print_new(self) -> None:
+        several = len(self._files) > 1
+        for name, tail in self._tails.items():
+            while self._screen.has_room and (lines := tail.lines()):
+                for line in lines:
+                    self._show(name, line, several)
+
+    def _show(self, name: str, line: str, several: bool) -> None:
+        if level(line) is not None:
+            self._screen.err(f"{name} | {printable(line)}")
+        else:
+            self._screen.out(f"{name} | {line}" if several else line)
+
+
+def _service_said(screen: Screen, kind: str, line: str) -> None:
+    """Services log into files of their own; the terminal shows what needs a person."""
+    if worth_showing(line):
+        screen.err(f"{kind} | {printable(line)}")
+
+
+def own_name(home: Home) -> str:
+    """How a person calls this program in this folder, with the home where it is not the default."""
+    invoked = Path(sys.argv[0])
+    if invoked.name != "pipo":
+        name = f"{Path(sys.executable).name} -m pipo_cli"
+    elif (found := shutil.which("pipo")) and Path(found).resolve() == invoked.resolve():
+        name = "pipo"
+    else:
+        name = _short(invoked)
+    default = Path("~/.pipo").expanduser()
+    return name if home.root == default else f"{name} --home {_short(home.root)}"
+
+
+def _short(path: Path) -> str:
+    with suppress(ValueError):
+        return str(path.absolute().relative_to(Path.cwd()))
+    return str(path)

@@ -1,0 +1,74 @@
+"""The entry of `pipo`: global options, the command table, failures and exit codes."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from pipo.errors import Internal, PipoError
+from pipo_cli import failures
+from pipo_cli.commands import CommandTable
+from pipo_cli.settings import Settings, global_options
+
+INTERRUPTED_EXIT = 130
+BROKEN_PIPE_EXIT = 141
+
+
+@click.group(cls=CommandTable, context_settings={"help_option_names": ["-h", "--help"]})
+@global_options
+def pipo() -> None:
+    """Durable pipelines: every event written once, and verified where it went.
+
+    Begin with `pipo run FILE`, then look with `pipo status`.
+    """
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command line; the exit code: 0 done, 1 refused or failed, 2 usage."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    settings = Settings()
+    try:
+        result: Any = pipo.main(words, prog_name="pipo", standalone_mode=False, obj=settings)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        return failures.USAGE_EXIT
+    except click.UsageError as error:
+        # The mistake may stand before the option was read.
+        return failures.show_usage(error, json=settings.json or "--json" in words)
+    except PipoError as error:
+        return failures.show(error, json=settings.json)
+    except (click.Abort, KeyboardInterrupt):
+        return INTERRUPTED_EXIT
+    except BrokenPipeError:
+        return _stop_writing()
+    except Exception as error:
+        return _bug(error, json=settings.json)
+    return result if isinstance(result, int) else 0
+
+
+def _stop_writing() -> int:
+    """The reader of our output went away: say nothing more, not even at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return BROKEN_PIPE_EXIT
+
+
+def _bug(error: Exception, *, json: bool) -> int:
+    if not json:
+        import traceback
+
+        traceback.print_exception(error)
+    return failures.show(
+        Internal(
+            f"{type(error).__name__}: {error}: this is a bug in Pipo",
+            hint="please report it with the traceback that a run without --json prints",
+        ),
+        json=json,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,195 @@
+"""Commands that look and change nothing: `status`, `packets`, `inspect`, `events`, `logs`."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from typing import Any
+
+import click
+
+from pipo.clock import SystemClock
+from pipo.errors import NotFound
+from pipo.rpc.stubs import pipo_pb2
+from pipo.rpc.to_json import to_json
+from pipo_cli import answers
+from pipo_cli.answers import answer
+from pipo_cli.client import Connection, connect
+from pipo_cli.render import inspect as trace_text
+from pipo_cli.render import packets as packet_text
+from pipo_cli.render import status as status_text
+from pipo_cli.render.events import event_line, mentions
+from pipo_cli.render.tables import printable
+from pipo_cli.settings import Settings, global_options, pass_settings, plain
+
+WATCH_EVERY_S = 2.0
+FOLLOW_EVERY_S = 0.5
+PAGE = 1000
+
+_clock = SystemClock()
+
+
+@click.command()
+@click.argument("name", required=False)
+@click.option("--watch", is_flag=True, help="Show it again every two seconds, until Ctrl-C.")
+@global_options
+@pass_settings
+def status(settings: Settings, name: str | None, watch: bool) -> None:
+    """Show how the pipelines are, or one of them in detail."""
+
+    async def ask(operations: Any) -> Any:
+        if name is None:
+            return await operations.list_pipelines()
+        return await operations.get_pipeline(name)
+
+    def show(found: Any) -> list[str]:
+        if name is None:
+            return status_text.overview(found.pipelines, _clock.now_ms())
+        return status_text.details(found, _clock.now_ms())
+
+    if not watch:
+        answer(settings, ask, show)
+        return
+    with suppress(KeyboardInterrupt):
+        answers.run(_watch(settings, ask, show))
+
+
+@click.command()
+@click.argument("name")
+@click.option("--state", default="", help="Only packets in this state.")
+@click.option("--limit", type=click.IntRange(1, PAGE), default=50, show_default=True)
+@click.option("--after", default="", metavar="ID", help="Go on after this packet.")
+@global_options
+@pass_settings
+def packets(settings: Settings, name: str, state: str, limit: int, after: str) -> None:
+    """List a pipeline's packets, newest first."""
+    request = pipo_pb2.ListPacketsRequest(pipeline=name, state=state, limit=limit, after=after)
+    answer(
+        settings,
+        lambda operations: operations.list_packets(request),
+        lambda reply: packet_text.page(name, reply, _clock.now_ms()),
+    )
+
+
+@click.command()
+@click.argument("name")
+@click.argument("packet_id", metavar="ID")
+@global_options
+@pass_settings
+def inspect(settings: Settings, name: str, packet_id: str) -> None:
+    """Tell a packet's whole story."""
+    request = pipo_pb2.InspectRequest(pipeline=name, packet_id=packet_id)
+    answer(
+        settings,
+        lambda operations: operations.inspect(request),
+        lambda trace: trace_text.story(name, trace, _clock.now_ms()),
+    )
+
+
+@click.command()
+@click.argument("name")
+@click.option("-f", "--follow", is_flag=True, help="Go on with what happens, until Ctrl-C.")
+@click.option("--after", type=click.IntRange(0), default=0, metavar="SEQ", help="Begin after this.")
+@global_options
+@pass_settings
+def events(settings: Settings, name: str, follow: bool, after: int) -> None:
+    """List a pipeline's journal events, oldest first."""
+    request = pipo_pb2.ListEventsRequest(pipeline=name, after_seq=after, limit=PAGE)
+    if settings.json and not follow:
+        request.limit = 0
+        answer(settings, lambda operations: operations.list_events(request), lambda _: [])
+        return
+    with suppress(KeyboardInterrupt):
+        answers.run(_events(settings, request, follow))
+
+
+@click.command()
+@click.argument("name")
+@click.option("-f", "--follow", is_flag=True, help="Go on with new lines, until Ctrl-C.")
+@click.option("--node", metavar="ID", help="Only lines that name this node.")
+@global_options
+@pass_settings
+def logs(settings: Settings, name: str, follow: bool, node: str | None) -> None:
+    """Print a pipeline's log."""
+    with suppress(KeyboardInterrupt):
+        answers.run(_logs(settings, name, follow, node))
+
+
+async def _watch(settings: Settings, ask: Callable[..., Any], show: Callable[..., Any]) -> None:
+    """Asks again and again, through a new connection where the last one was lost."""
+    screen = sys.stdout.isatty() and not plain() and not settings.json
+    if screen:
+        click.clear()
+    while True:
+        async with connect(settings) as connection:
+            found = await ask(connection.operations)
+            if screen:
+                # Home, print, then clear what an earlier and longer answer left.
+                click.echo("\x1b[H", nl=False)
+            answers.print_answer(
+                settings,
+                connection,
+                found,
+                lambda reply: [f"{line}\x1b[K" if screen else line for line in show(reply)],
+            )
+            if screen:
+                click.echo("\x1b[J", nl=False)
+        await asyncio.sleep(WATCH_EVERY_S)
+
+
+async def _events(settings: Settings, request: pipo_pb2.ListEventsRequest, follow: bool) -> None:
+    async with connect(settings) as connection:
+        source = (
+            connection.operations.watch_events(request) if follow else _pages(connection, request)
+        )
+        async for reply in source:
+            for event in reply.events:
+                click.echo(to_json(event) if settings.json else event_line(event))
+        if not settings.json:
+            answers.print_engine(connection)
+
+
+async def _pages(
+    connection: Connection, request: pipo_pb2.ListEventsRequest
+) -> AsyncIterator[pipo_pb2.ListEventsReply]:
+    while True:
+        reply = await connection.operations.list_events(request)
+        yield reply
+        if not reply.more or not reply.events:
+            return
+        request.after_seq = reply.events[-1].seq
+
+
+async def _logs(settings: Settings, name: str, follow: bool, node: str | None) -> None:
+    async with connect(settings) as connection:
+        request = pipo_pb2.LogsRequest(pipeline=name, tail=PAGE if node else 0)
+        while True:
+            reply = await connection.operations.logs(request)
+            if not follow and not reply.next:
+                raise NotFound(f"no log of {name} yet", hint="it is made when the pipeline starts")
+            _print_log(settings, connection, reply, node, follow)
+            if not follow:
+                break
+            request.after = reply.next
+            await asyncio.sleep(FOLLOW_EVERY_S)
+
+
+def _print_log(
+    settings: Settings,
+    connection: Connection,
+    reply: pipo_pb2.LogsReply,
+    node: str | None,
+    follow: bool,
+) -> None:
+    kept = [line for line in reply.lines if node is None or mentions(node, line)]
+    del reply.lines[:]
+    reply.lines.extend(kept)
+    if settings.json and (kept or not follow):
+        click.echo(answers.with_engine(to_json(reply), connection.engine))
+    elif not settings.json:
+        for line in kept:
+            click.echo(printable(line))
+        if not follow:
+            answers.print_engine(connection)

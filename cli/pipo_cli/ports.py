@@ -1,0 +1,95 @@
+"""Whether the gateway's ports are free, and who holds one that is not (decision 31)."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from collections.abc import Mapping
+
+import psutil
+
+from pipo.errors import BadRequest, Conflict, Forbidden, PipoError
+from pipo.home import Home, registry
+from pipo_cli.gateway import Gateway
+
+PORT_MAX = 65535
+
+
+def refuse_taken(bind: str, listen: int, home: Home) -> None:
+    """Passes when both of the gateway's ports, HTTP `listen` and gRPC the one above, are free.
+
+    Raises: Conflict, naming the holder and `--listen`; BadRequest or Forbidden, if `bind` or
+        the port cannot be used at all.
+    """
+    for port in (listen, listen + 1):
+        error = _refusal(bind, port)
+        if error is None:
+            continue
+        if error.errno != errno.EADDRINUSE:
+            raise _unusable(bind, port, error)
+        raise Conflict(
+            f"{what(port, listen)} is taken by {holder(port, listen, home)}",
+            hint=f"end it, or choose another port with --listen, such as --listen {listen + 10}",
+        )
+
+
+def what(port: int, listen: int) -> str:
+    """`port 8788 (gRPC, always the one above 8787)`."""
+    return f"port {port}" if port == listen else f"port {port} (gRPC, the one above {listen})"
+
+
+def holder(port: int, listen: int, home: Home) -> str:
+    """Who listens on a port, as exactly as this process may know."""
+    pid = _listening_pid(port)
+    for url in (f"http://127.0.0.1:{listen}", f"http://127.0.0.1:{port - 1}"):
+        health = Gateway(url).health()
+        if health is not None and health.get("service") == "gateway":
+            return _gateway(health, pid, home)
+    if pid is None:
+        return "another program"
+    try:
+        return f"pid {pid} ({psutil.Process(pid).name()})"
+    except psutil.Error:
+        return f"pid {pid}"
+
+
+def _gateway(health: Mapping[str, object], pid: int | None, home: Home) -> str:
+    where = str(health.get("home") or "")
+    if not where:
+        ours = any(e.pid == pid for e in registry.services(home, "gateway"))
+        where = str(home.root) if ours else "another home"
+    number = f" (pid {pid})" if pid is not None else ""
+    return f"the Pipo gateway of {where}{number}"
+
+
+def _refusal(bind: str, port: int) -> OSError | None:
+    """What the kernel says to somebody who wants to listen there."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            bind, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        with socket.socket(family, kind, protocol) as trial:
+            # A port whose last connections still time out is free.
+            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            trial.bind(address)
+            trial.listen(1)
+    except OSError as error:
+        return error
+    return None
+
+
+def _unusable(bind: str, port: int, error: OSError) -> PipoError:
+    message = f"cannot listen on {bind}:{port}: {error.strerror or error}"
+    if error.errno == errno.EACCES:
+        return Forbidden(message, hint="ports below 1024 need root; choose another with --listen")
+    return BadRequest(message, hint="set engine.bind to an address of this machine")
+
+
+def _listening_pid(port: int) -> int | None:
+    try:
+        found = psutil.net_connections("tcp")
+    except (psutil.Error, OSError):
+        return None
+    # An address is (host, port), or empty.
+    pids = [c.pid for c in found if c.status == psutil.CONN_LISTEN and c.laddr[1:2] == (port,)]
+    return next((pid for pid in pids if pid), None)

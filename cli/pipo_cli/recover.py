@@ -1,0 +1,62 @@
+"""Commands that send packets on their way: `push`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from pipo import payload
+from pipo.errors import BadRequest
+from pipo.rpc.stubs import pipo_pb2
+from pipo_cli.answers import answer
+from pipo_cli.render.packets import pushed
+from pipo_cli.settings import Settings, global_options, pass_settings
+
+
+@click.command()
+@click.argument("name")
+@click.option("--data", metavar="JSON", help="The packet's data.")
+@click.option("--file", metavar="FILE", help="A file that holds it; - is standard input.")
+@click.option("--source", default="cli", show_default=True, help="Who sends it (meta.source).")
+@click.option("--input", "input_name", default="", metavar="NAME", help="Through this input.")
+@global_options
+@pass_settings
+def push(
+    settings: Settings,
+    name: str,
+    data: str | None,
+    file: str | None,
+    source: str,
+    input_name: str,
+) -> None:
+    """Send one packet into a running pipeline."""
+    if (data is None) == (file is None):
+        raise click.UsageError("give either --data or --file", click.get_current_context())
+    text, place = (data.encode(), "--data") if data is not None else _read(str(file))
+    request = pipo_pb2.PushRequest(
+        pipeline=name, data=_json(text, place), source=source, input=input_name
+    )
+    answer(settings, lambda operations: operations.push(request), lambda reply: [pushed(reply)])
+
+
+def _read(file: str) -> tuple[bytes, str]:
+    try:
+        return sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes(), file
+    except OSError as error:
+        raise BadRequest(
+            f"cannot read {file}: {error.strerror}", hint="name a file that holds JSON"
+        ) from error
+
+
+def _json(text: bytes, place: str) -> bytes:
+    """The text, once it is known to be what a packet may carry."""
+    try:
+        payload.decode(text)
+    except payload.BadPayload as error:
+        raise BadRequest(
+            f"{place} is not JSON: {error}",
+            hint='quote it for the shell, like --data \'{"name": "Ada"}\'',
+        ) from error
+    return text

@@ -1,0 +1,54 @@
+"""`pipo packets` and `pipo push` (edge 384, 386, 389)."""
+
+from __future__ import annotations
+
+from pipo.rpc.stubs import packet_pb2, pipo_pb2
+from pipo_cli.render.tables import Column, table
+from pipo_cli.render.times import NOTHING, age, count
+
+COLUMNS = (
+    Column("PACKET"),
+    Column("STATE"),
+    Column("NODE"),
+    Column("VER"),
+    Column("ATT", "right"),
+    Column("RECEIVED"),
+    Column("UPDATED"),
+    Column("ERROR"),
+)
+
+
+def page(name: str, reply: pipo_pb2.ListPacketsReply, now_ms: int) -> list[str]:
+    """The rows, then how many of how many, and how to see the rest."""
+    shown = f"{count(len(reply.packets))} of {count(reply.total)} packets"
+    more = f"; go on with pipo packets {name} --after {reply.next}" if reply.next else ""
+    rows = [_row(p, now_ms) for p in reply.packets]
+    return [*(table(COLUMNS, rows) if rows else ()), shown + more]
+
+
+def pushed(reply: pipo_pb2.PushReply) -> str:
+    """`01M4KTMCZ7J7Z6Y9DTCWHJ0SSP  sender  (accepted)`."""
+    return f"{reply.packet_id}  {reply.pipeline}  ({reply.state})"
+
+
+def plain_step(cursor: str) -> str:
+    """A step without the mark of the built-in ones: `$output` is `output`."""
+    return cursor.removeprefix("$")
+
+
+def error_text(error: packet_pb2.PacketError) -> str:
+    """`output.failed: POST … failed`."""
+    return f"{error.code}: {error.message}"
+
+
+def _row(packet: packet_pb2.PacketRow, now_ms: int) -> list[str]:
+    return [
+        packet.packet_id,
+        packet.state,
+        plain_step(packet.node) or NOTHING,
+        f"v{packet.version}",
+        count(packet.attempt),
+        age(now_ms - packet.received_at),
+        age(now_ms - packet.updated_at),
+        error_text(packet.error) if packet.HasField("error") else "",
+    ]

@@ -1,0 +1,101 @@
+"""`pipo status`: the table of pipelines, and one pipeline with its latency (edge 395, 396)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pipo.rpc.stubs import pipo_pb2
+from pipo_cli.render.tables import Column, one_line, table
+from pipo_cli.render.times import NOTHING, age, count, duration, stamp, uptime
+
+WARNING = "⚠"
+
+COLUMNS = (
+    Column("PIPELINE"),
+    Column("STATE"),
+    Column("VER"),
+    Column("UPTIME"),
+    Column("IN/MIN", "right"),
+    Column("PENDING", "right"),
+    Column("DELIVERED", "right"),
+    Column("DLQ", "right"),
+    Column("LAST DELIVERY"),
+)
+LATENCY = (
+    Column("NODE"),
+    Column("COUNT", "right"),
+    Column("P50", "right"),
+    Column("P95", "right"),
+    Column("MAX", "right"),
+)
+
+
+def overview(pipelines: Sequence[pipo_pb2.PipelineInfo], now_ms: int) -> list[str]:
+    """One row per pipeline, its warnings behind it."""
+    if not pipelines:
+        return ["no pipelines"]
+    head, *rows = table(COLUMNS, [_row(p, now_ms) for p in pipelines])
+    return [head, *(_marked(row, p) for row, p in zip(rows, pipelines, strict=True))]
+
+
+def details(pipeline: pipo_pb2.PipelineInfo, now_ms: int) -> list[str]:
+    """The pipeline's row, where it comes from, how packets get in, its oldest packet, its latency."""
+    facts = [("file", one_line(pipeline.file))]
+    facts += [
+        (f"input {i.name}" if i.name != "input" else "input", one_line(i.address or i.via))
+        for i in pipeline.inputs
+    ]
+    facts.append(("oldest pending", _oldest(pipeline.stats, now_ms)))
+    if pipeline.HasField("error"):
+        facts.append(("error", one_line(pipeline.error)))
+    label = max(len(name) for name, _ in facts)
+    return [
+        *overview([pipeline], now_ms),
+        "",
+        *(f"{name:<{label}}  {value}" for name, value in facts if value),
+        "",
+        *table(LATENCY, [_latency(n) for n in pipeline.latency]),
+    ]
+
+
+def state_word(pipeline: pipo_pb2.PipelineInfo) -> str:
+    """The pipeline's own status while it runs, else how its supervision stands."""
+    return pipeline.status if pipeline.state == "running" and pipeline.status else pipeline.state
+
+
+def _row(pipeline: pipo_pb2.PipelineInfo, now_ms: int) -> list[str]:
+    known, stats = pipeline.HasField("stats"), pipeline.stats
+    runs = pipeline.state == "running" and known
+    return [
+        pipeline.name,
+        state_word(pipeline),
+        f"v{pipeline.version}" if pipeline.version else NOTHING,
+        uptime(stats.uptime) if runs else NOTHING,
+        count(stats.in_per_min) if runs else NOTHING,
+        count(stats.pending) if known else NOTHING,
+        count(stats.delivered) if known else NOTHING,
+        count(stats.dead_lettered) if known else NOTHING,
+        age(now_ms - stats.last_delivery_at) if stats.HasField("last_delivery_at") else NOTHING,
+    ]
+
+
+def _marked(row: str, pipeline: pipo_pb2.PipelineInfo) -> str:
+    return "  ".join([row, *(f"{WARNING} {one_line(note)}" for note in pipeline.notes)])
+
+
+def _oldest(stats: pipo_pb2.Stats, now_ms: int) -> str:
+    if not stats.HasField("oldest_pending_ms"):
+        return "none"
+    since = stats.oldest_pending_received_at or now_ms - stats.oldest_pending_ms
+    return f"{age(stats.oldest_pending_ms)} (received {stamp(since)})"
+
+
+def _latency(node: pipo_pb2.NodeLatency) -> list[str]:
+    return [
+        node.node,
+        count(node.count),
+        *(
+            duration(getattr(node, field)) if node.HasField(field) else NOTHING
+            for field in ("p50_ms", "p95_ms", "max_ms")
+        ),
+    ]

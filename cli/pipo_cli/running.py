@@ -1,0 +1,186 @@
+"""Commands that start and stop: `run`, `start`, `stop`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pipo.clock import SystemClock
+from pipo.errors import BadRequest, InvalidPipeline, NotFound, Unavailable
+from pipo_cli.commands import not_built
+from pipo_cli.failures import BrokenFile
+from pipo_cli.progress import progress
+from pipo_cli.render import findings
+from pipo_cli.settings import Settings, global_options, pass_settings
+
+if TYPE_CHECKING:
+    from pipo.rpc.stubs import pipo_pb2
+
+PORT = click.IntRange(1, 65534)
+CHECK_TIMEOUT_S = 120
+
+
+@click.command()
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+@click.option("--listen", type=PORT, metavar="PORT", help="The gateway's port.  [8787]")
+@click.option("--env-allow", default="", metavar="A,B", help="Variables that expressions may see.")
+@global_options
+@pass_settings
+def run(settings: Settings, paths: tuple[str, ...], listen: int | None, env_allow: str) -> None:
+    """Run pipeline files, or every one below a folder, until Ctrl-C."""
+    if settings.json:
+        raise click.UsageError("pipo run has no --json", click.get_current_context())
+    files = _checked(paths, settings)
+    from pipo_cli import foreground
+
+    names = tuple(name for name in env_allow.split(",") if name)
+    asyncio.run(
+        foreground.run(
+            settings.home,
+            settings.config,
+            files,
+            listen=listen,
+            env_allow=names,
+            clock=SystemClock(),
+        )
+    )
+
+
+@click.command()
+@click.argument("target", metavar="FILE|NAME")
+@click.option("--ttl", hidden=True)
+@click.option("--listen", hidden=True)
+@click.option("--detached", is_flag=True, hidden=True)
+@global_options
+@pass_settings
+def start(
+    settings: Settings, target: str, ttl: str | None, listen: str | None, detached: bool
+) -> None:
+    """Start a pipeline in the background, and the background stack when none runs."""
+    for option, given in (("--ttl", ttl), ("--listen", listen), ("--detached", detached)):
+        if given:
+            raise not_built(f"start {option}")
+    if settings.no_engine:
+        raise BadRequest(
+            "pipo start needs the engine, and --no-engine does without one",
+            hint="leave --no-engine out, or use `pipo run FILE`",
+        )
+    from pipo.rpc.stubs import pipo_pb2
+    from pipo_cli.answers import answer
+
+    file = _file_of(target)
+    if file is not None:
+        _checked([target], settings)
+    _bring_up_stack(settings)
+    request = pipo_pb2.StartRequest(target=target if file is None else str(file.absolute()))
+    try:
+        with progress(settings, f"starting {target}"):
+            answer(settings, lambda operations: operations.start(request), _started)
+    except InvalidPipeline as error:
+        raise BrokenFile(target, error) from error
+
+
+@click.command()
+@click.argument("name")
+@click.option("--now", is_flag=True, help="At once: what is in flight stays in the journal.")
+@global_options
+@pass_settings
+def stop(settings: Settings, name: str, now: bool) -> None:
+    """Stop a pipeline once its packets are done."""
+    from pipo.rpc.stubs import pipo_pb2
+    from pipo_cli.answers import answer
+
+    request = pipo_pb2.StopRequest(pipeline=name, now=now)
+    with progress(settings, f"stopping {name}"):
+        answer(settings, lambda operations: operations.stop(request), _stopped)
+
+
+def _started(pipeline: pipo_pb2.PipelineInfo) -> list[str]:
+    return [f"started {pipeline.name} (pid {pipeline.pid})"]
+
+
+def _stopped(reply: pipo_pb2.StopReply) -> list[str]:
+    if reply.state == "stopped":
+        return [
+            f"{reply.pipeline} is already stopped" if reply.already else f"stopped {reply.pipeline}"
+        ]
+    return [f"draining {reply.pipeline}; it stops when its packets are done"]
+
+
+def _file_of(target: str) -> Path | None:
+    """The file that `target` means, or None when it is a pipeline's name (decision 16)."""
+    path = Path(target)
+    if "/" not in target and path.suffix != ".pipo" and not path.is_file():
+        return None
+    if not path.is_file():
+        raise NotFound(f"no such file: {target}", hint="check the spelling")
+    return path
+
+
+def _bring_up_stack(settings: Settings) -> None:
+    """Makes sure that a gateway answers.
+
+    Raises: PipoError, with the reason why the stack did not come up.
+    """
+    from pipo_cli.client import find_gateway
+
+    if find_gateway(settings) is not None:
+        return
+    from pipo.home import leases
+    from pipo_cli import background
+
+    if leases.holder(settings.home.services / "stack.lease") is not None:
+        raise Unavailable(
+            f"the stack of {settings.home.root} runs, but its gateway does not answer",
+            hint="it may be starting; try again in a few seconds",
+        )
+    with progress(settings, "starting the gateway, the runner and the checker"):
+        url = background.bring_up(settings.home, settings.config)
+    if not settings.json:
+        click.echo(f"started the background stack: {url}", err=True)
+
+
+def _checked(paths: Sequence[str], settings: Settings) -> list[str]:
+    """The files that the paths name, once all of them pass their check.
+
+    The check runs in a process of its own: what it imports is not carried along by a
+    supervisor that lives for weeks.
+    Raises: BrokenFile, with the findings of the first file that fails; PipoError, as the check.
+    """
+    command = [sys.executable, "-m", "pipo_cli", "check", "--json", "--home"]
+    done = subprocess.run(
+        [*command, str(settings.home.root), "--", *paths],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        timeout=CHECK_TIMEOUT_S,
+        check=False,
+    )
+    said = json.loads(done.stdout)
+    if "files" not in said:
+        from pipo_cli.gateway import error_of
+
+        raise error_of(400, said)
+    return [_passed(report) for report in said["files"]]
+
+
+def _passed(report: Mapping[str, Any]) -> str:
+    file = str(report["file"])
+    found = findings.from_json(report["diagnostics"])
+    if any(f.severity == "error" for f in found):
+        refusal = InvalidPipeline(
+            f"{file} does not pass its check",
+            findings=found,
+            hint="nothing was started; mend it and try again",
+        )
+        raise BrokenFile(file, refusal)
+    if found:
+        for line in findings.report(file, found):
+            click.echo(line, err=True)
+    return file

@@ -1,0 +1,122 @@
+"""The stack of a home as its supervisor sees it: claimed, ready, idle."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from pipo.clock import Clock
+from pipo.errors import Conflict, PipoError, Unavailable
+from pipo.home import Home, desired, leases, registry
+from pipo.home.config import Config
+from pipo.home.leases import Lease
+from pipo_cli import gateway as gateways
+from pipo_cli import ports
+from pipo_cli.embedded import INSTANCE, KILL_GRACE_S, Supervisor, how
+from pipo_cli.gateway import Gateway
+from pipo_cli.threads import beside
+
+POLL_S = 0.1
+# A pipeline that ended like this is not started again by anybody.
+GIVEN_UP = {"crashed", "failed", "completed", "stopped"}
+
+
+async def claim(home: Home, config: Config, clock: Clock) -> Lease:
+    """The right to be the one embedded stack of the home, its ports being free.
+
+    Services of a supervisor that was killed are on their way out: they are waited for.
+    Raises: Conflict, naming who runs already or who holds the port.
+    """
+    path = home.services / "stack.lease"
+    lease = Lease.try_acquire(path, clock=clock)
+    if lease is None:
+        raise Conflict(
+            f"a stack runs already for {home.root} ({leases.holder(path) or 'another process'})",
+            hint="start pipelines in it with `pipo start FILE`;"
+            " a second stack needs --home and --listen of its own",
+        )
+    try:
+        await _leftovers_gone(home, config, clock)
+        await beside(lambda: ports.refuse_taken(config.bind, config.listen, home), "look at ports")
+    except BaseException:
+        lease.release()
+        raise
+    return lease
+
+
+def environment(
+    inherited: Mapping[str, str], config: Config, env_allow: tuple[str, ...] = ()
+) -> dict[str, str]:
+    """What the services inherit: the settings that the command line decided, and all else."""
+    allowed = dict.fromkeys((*config.env_allow, *env_allow))
+    return {
+        **inherited,
+        "PIPO_LISTEN": str(config.listen),
+        **({"PIPO_ENV_ALLOW": ",".join(allowed)} if allowed else {}),
+    }
+
+
+def gateway_of(home: Home, config: Config) -> Gateway:
+    """Where the gateway of this stack answers this process."""
+    wildcards = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}
+    host = wildcards.get(config.bind, f"[{config.bind}]" if ":" in config.bind else config.bind)
+    return Gateway(f"http://{host}:{config.listen}", gateways.token_for(home, None))
+
+
+async def ready(home: Home, config: Config, supervisor: Supervisor, clock: Clock) -> Gateway:
+    """The gateway, once it answers and sees a runner host and a checker.
+
+    Raises: Unavailable, if a service ends meanwhile or the stack is not ready in time.
+    """
+    deadline = clock.monotonic() + config.start_timeout_s
+    missing = "the gateway"
+    while clock.monotonic() < deadline:
+        if supervisor.first_exit.done():
+            kind, code = supervisor.first_exit.result()
+            raise _not_up(home, kind, f"the {kind} {how(code)} while the stack started")
+        # The token is made by the first gateway, so each look reads it anew.
+        gateway = gateway_of(home, config)
+        missing = await beside(lambda: _missing(gateway), "look at the gateway")  # noqa: B023
+        if not missing:
+            return gateway
+        await asyncio.sleep(POLL_S)
+    limit = f"within {config.start_timeout_s:g}s (engine.start_timeout)"
+    raise _not_up(home, missing.rpartition(" ")[2], f"{missing} did not come up {limit}")
+
+
+def busy(home: Home) -> bool:
+    """Whether a pipeline runs here, or is to be started again."""
+    for name in home.pipeline_names():
+        pipeline = home.pipeline(name)
+        if leases.holder(pipeline.lease) is not None:
+            return True
+        wanted = desired.read(pipeline)
+        if wanted is not None and wanted.desired == "running" and wanted.state not in GIVEN_UP:
+            return True
+    return False
+
+
+async def _leftovers_gone(home: Home, config: Config, clock: Clock) -> None:
+    deadline = clock.monotonic() + config.stop_timeout_s + KILL_GRACE_S
+    while any(s.id == INSTANCE for s in registry.services(home)):
+        if clock.monotonic() >= deadline:
+            return
+        await asyncio.sleep(POLL_S)
+
+
+def _missing(gateway: Gateway) -> str:
+    """What is not up yet; empty when all is."""
+    if gateway.health() is None:
+        return "the gateway"
+    try:
+        engine = gateway.call("GET", "/api/engine", timeout_s=gateways.HEALTH_TIMEOUT_S)
+    except PipoError:
+        return "the gateway"
+    if not engine.get("runners"):
+        return "the runner"
+    return "" if engine.get("checkers") else "the checker"
+
+
+def _not_up(home: Home, kind: str, message: str) -> Unavailable:
+    log = home.service_logs / f"{kind}-{INSTANCE}.log"
+    return Unavailable(message, hint=f"its log says more: {log}")
