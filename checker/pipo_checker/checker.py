@@ -12,7 +12,6 @@ from pipo.home import registry, tokens
 from pipo.home.registry import Entry
 from pipo.service import ServiceShell
 from pipo.telemetry.metrics import render
-
 from pipo_checker.follower import Follower
 from pipo_checker.meters import families
 from pipo_checker.roster import Roster

@@ -7,14 +7,15 @@ from collections.abc import Callable
 from typing import NoReturn
 
 import grpc
+
 from pipo.clock import Clock
-from pipo.errors import PipoError
+from pipo.errors import NotFound, PipoError
 from pipo.home.registry import Entry
 from pipo.rpc import channels, errors
 from pipo.rpc.stubs.checker_pb2 import CheckerHello
+from pipo.rpc.stubs.pipeline_pb2 import HelloRequest
 from pipo.rpc.stubs.pipeline_pb2_grpc import PipelineStub
 from pipo.telemetry.logs import logger
-
 from pipo_checker import stream
 from pipo_checker.meters import Meters
 from pipo_checker.targets import Connectors
@@ -93,7 +94,9 @@ class Follower:
         channel = None
         try:
             channel = channels.dial(self._address, self._token())
-            call = PipelineStub(channel).Verifications()
+            stub = PipelineStub(channel)
+            await self._meet(stub)
+            call = stub.Verifications()
             await stream.greet(call, self._hello)
             self._attached()
             await stream.converse(call, verifier, self._clock)
@@ -104,6 +107,15 @@ class Follower:
             if channel is not None:
                 await channel.close()
         return why
+
+    async def _meet(self, stub: PipelineStub) -> None:
+        """Makes sure who answers: a port that was freed may be another pipeline's now.
+
+        Raises: NotFound.
+        """
+        reply = await stub.Hello(HelloRequest())
+        if reply.pipeline != self._name:
+            raise NotFound(f"{self._address} is pipeline {reply.pipeline!r} now")
 
     def _attached(self) -> None:
         self.meters.attached = True

@@ -9,7 +9,6 @@ from typing import Any
 from pipo import payload
 from pipo.connectors.contract import CheckError, Impossible, Judgement, Passed, Pending, Target
 from pipo.rpc.stubs.checker_pb2 import Verdict
-
 from pipo_checker import rhythm
 from pipo_checker.rhythm import Rhythm
 

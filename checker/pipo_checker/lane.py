@@ -8,7 +8,6 @@ from heapq import heappop, heappush
 from itertools import count
 
 from pipo.connectors.contract import CheckError, Checks, Seen, Target
-
 from pipo_checker.held import Held
 from pipo_checker.mishaps import Mishaps
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 
 import click
-from pipo.service import run, service_options
 
+from pipo.service import run, service_options
 from pipo_checker.checker import start
 
 HTTP_PORT = 8783

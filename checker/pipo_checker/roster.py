@@ -10,7 +10,6 @@ from typing import NoReturn
 from pipo.errors import PipoError
 from pipo.home.registry import Entry
 from pipo.telemetry.logs import logger
-
 from pipo_checker.follower import Follower
 from pipo_checker.meters import Meters
 

@@ -12,9 +12,9 @@ import asyncio
 from typing import Any
 
 import grpc
+
 from pipo.clock import Clock
 from pipo.rpc.stubs.checker_pb2 import CheckerHello, VerificationsRequest
-
 from pipo_checker.verifier import Verifier
 
 HEARTBEAT_S = 3.0

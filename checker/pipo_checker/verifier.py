@@ -30,7 +30,6 @@ from pipo.clock import Clock, iso
 from pipo.connectors.contract import CheckError, Checks, Judgement, Seen, Target
 from pipo.rpc.stubs.checker_pb2 import Verdict, Verification
 from pipo.telemetry.logs import logger
-
 from pipo_checker import rhythm
 from pipo_checker.held import Held, refusal, settle
 from pipo_checker.lane import Lane

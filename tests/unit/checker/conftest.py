@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -21,7 +21,15 @@ from pipo.connectors.contract import (
     Target,
 )
 from pipo.errors import InvalidState
-from pipo.rpc.stubs.checker_pb2 import Verification
+from pipo.home.registry import Entry
+from pipo.rpc.stubs.checker_pb2 import (
+    Verdict,
+    Verification,
+    VerificationsReply,
+    VerificationsRequest,
+)
+from pipo.rpc.stubs.pipeline_pb2 import HelloReply, HelloRequest
+from pipo.rpc.stubs.pipeline_pb2_grpc import PipelineServicer
 
 _T = TypeVar("_T")
 Run = Callable[[Callable[["LoopClock"], Coroutine[Any, Any, _T]]], _T]
@@ -145,9 +153,87 @@ def make_offer(id: str, **changes: Any) -> Verification:
     return Verification(**{"within_left_ms": words["within_ms"], **words, **changes})
 
 
+class FakePipeline(PipelineServicer):
+    """Offers what is put into `offers`; keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.offers: asyncio.Queue[VerificationsReply | None] = asyncio.Queue(100)
+        self.told: asyncio.Queue[VerificationsRequest] = asyncio.Queue(10_000)
+        self.messages: list[VerificationsRequest] = []
+        self.name = "people"
+        self.met = 0
+        self.ended = asyncio.Event()
+
+    async def Hello(self, request: HelloRequest, context: Any) -> HelloReply:
+        self.met += 1
+        return HelloReply(pipeline=self.name)
+
+    async def Verifications(
+        self, requests: AsyncIterator[VerificationsRequest], context: Any
+    ) -> AsyncIterator[VerificationsReply]:
+        self.ended.clear()
+        reading = asyncio.create_task(self._read(requests), name="fake pipeline reads")
+        try:
+            while (reply := await self.offers.get()) is not None:
+                yield reply
+        finally:
+            reading.cancel()
+            self.ended.set()
+
+    async def _read(self, requests: AsyncIterator[VerificationsRequest]) -> None:
+        async for request in requests:
+            self.messages.append(request)
+            await self.told.put(request)
+
+    async def hello(self) -> VerificationsRequest:
+        """The first message of the next stream."""
+        while not (message := await self.next()).HasField("hello"):
+            pass
+        return message
+
+    async def next(self) -> VerificationsRequest:
+        async with asyncio.timeout(5):
+            return await self.told.get()
+
+    async def verdicts(self, count: int) -> list[Verdict]:
+        found: list[Verdict] = []
+        while len(found) < count:
+            found += (await self.next()).verdicts
+        return found
+
+
+def entry_of(port: int) -> Entry:
+    """The registry entry of a pipeline `people` that serves on `port`."""
+    return Entry(
+        pipeline="people",
+        version=1,
+        pid=1,
+        host="h",
+        address=f"127.0.0.1:{port}",
+        listen=None,
+        ttl=None,
+        state="active",
+        status="active",
+        started_at=1,
+        runner="r",
+        file="people.pipo",
+        restarts=0,
+    )
+
+
 @pytest.fixture
 def offer() -> Callable[..., Verification]:
     return make_offer
+
+
+@pytest.fixture
+def pipeline() -> FakePipeline:
+    return FakePipeline()  # type: ignore[abstract]  # the other calls answer UNIMPLEMENTED
+
+
+@pytest.fixture
+def entry() -> Callable[[int], Entry]:
+    return entry_of
 
 
 @pytest.fixture

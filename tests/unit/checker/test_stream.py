@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,109 +12,52 @@ import pytest
 from pipo.clock import SystemClock
 from pipo.home.registry import Entry
 from pipo.rpc.server import RunningServer, serve
-from pipo.rpc.stubs.checker_pb2 import Verdict, VerificationsReply, VerificationsRequest
-from pipo.rpc.stubs.pipeline_pb2_grpc import PipelineServicer
+from pipo.rpc.stubs.checker_pb2 import Verdict, VerificationsReply
 from pipo_checker import follower, stream
 from pipo_checker.follower import Follower, backoff_s
 
 if TYPE_CHECKING:
-    from tests.unit.checker.conftest import FakeChecks, FakeConnectors, LoopClock
+    from tests.unit.checker.conftest import FakeChecks, FakeConnectors, FakePipeline, LoopClock
 
 TOKEN = "internal"
 
 
-class FakePipeline(PipelineServicer):
-    """Offers what is put into `offers`; keeps what it is told."""
+Followed = Callable[[], AbstractAsyncContextManager[tuple[Follower, RunningServer]]]
 
-    def __init__(self) -> None:
-        self.offers: asyncio.Queue[VerificationsReply | None] = asyncio.Queue(100)
-        self.told: asyncio.Queue[VerificationsRequest] = asyncio.Queue(10_000)
-        self.messages: list[VerificationsRequest] = []
-        self.streams = 0
-        self.ended = asyncio.Event()
 
-    async def Verifications(
-        self, requests: AsyncIterator[VerificationsRequest], context: Any
-    ) -> AsyncIterator[VerificationsReply]:
-        self.streams += 1
-        self.ended.clear()
-        reading = asyncio.create_task(self._read(requests), name="fake pipeline reads")
+@pytest.fixture
+def followed(
+    pipeline: FakePipeline, connectors: FakeConnectors, entry: Callable[[int], Entry]
+) -> Followed:
+    """A follower of the served pipeline."""
+
+    @asynccontextmanager
+    async def run() -> AsyncIterator[tuple[Follower, RunningServer]]:
+        server = await serve(pipeline, bind="127.0.0.1", port=0, internal_token=TOKEN)
+        made = Follower(
+            entry(server.port),
+            checker_id="c1",
+            token=lambda: TOKEN,
+            connectors=connectors,
+            clock=SystemClock(),
+            lost=lambda: None,
+        )
+        running = asyncio.create_task(made.run(), name="follower")
         try:
-            while (reply := await self.offers.get()) is not None:
-                yield reply
+            yield made, server
         finally:
-            reading.cancel()
-            self.ended.set()
+            running.cancel()
+            await asyncio.wait({running})
+            await server.stop(0)
 
-    async def _read(self, requests: AsyncIterator[VerificationsRequest]) -> None:
-        async for request in requests:
-            self.messages.append(request)
-            await self.told.put(request)
-
-    async def hello(self) -> VerificationsRequest:
-        """The first message of the next stream."""
-        while not (message := await self.next()).HasField("hello"):
-            pass
-        return message
-
-    async def next(self) -> VerificationsRequest:
-        async with asyncio.timeout(5):
-            return await self.told.get()
-
-    async def verdicts(self, count: int) -> list[Verdict]:
-        found: list[Verdict] = []
-        while len(found) < count:
-            found += (await self.next()).verdicts
-        return found
-
-
-def entry(port: int) -> Entry:
-    return Entry(
-        pipeline="people",
-        version=1,
-        pid=1,
-        host="h",
-        address=f"127.0.0.1:{port}",
-        listen=None,
-        ttl=None,
-        state="active",
-        status="active",
-        started_at=1,
-        runner="r",
-        file="people.pipo",
-        restarts=0,
-    )
-
-
-@asynccontextmanager
-async def followed(
-    pipeline: FakePipeline, connectors: FakeConnectors, *, port: int = 0
-) -> AsyncIterator[tuple[Follower, RunningServer]]:
-    """A follower of a served pipeline."""
-    server = await serve(pipeline, bind="127.0.0.1", port=port, internal_token=TOKEN)
-    made = Follower(
-        entry(server.port),
-        checker_id="c1",
-        token=lambda: TOKEN,
-        connectors=connectors,
-        clock=SystemClock(),
-        lost=lambda: None,
-    )
-    running = asyncio.create_task(made.run(), name="follower")
-    try:
-        yield made, server
-    finally:
-        running.cancel()
-        await asyncio.wait({running})
-        await server.stop(0)
+    return run
 
 
 async def test_says_who_attaches_and_gives_verdicts(
-    connectors: FakeConnectors, checks: FakeChecks, offer: Callable[..., Any]
+    followed: Followed, pipeline: FakePipeline, checks: FakeChecks, offer: Callable[..., Any]
 ) -> None:
-    pipeline = FakePipeline()  # type: ignore[abstract]  # the others answer UNIMPLEMENTED
     checks.present.add("a")
-    async with followed(pipeline, connectors) as (made, _):
+    async with followed() as (made, _):
         hello = (await pipeline.hello()).hello
         assert (hello.checker_id, hello.capacity) == ("c1", 4096)
         await pipeline.offers.put(VerificationsReply(verifications=[offer("a"), offer("b")]))
@@ -130,12 +73,11 @@ async def test_says_who_attaches_and_gives_verdicts(
 
 
 async def test_many_verdicts_share_few_messages_below_a_mebibyte(
-    connectors: FakeConnectors, checks: FakeChecks, offer: Callable[..., Any]
+    followed: Followed, pipeline: FakePipeline, checks: FakeChecks, offer: Callable[..., Any]
 ) -> None:
-    pipeline = FakePipeline()  # type: ignore[abstract]  # the others answer UNIMPLEMENTED
     names = [f"u{n}" for n in range(2000)]
     checks.present.update(names)
-    async with followed(pipeline, connectors):
+    async with followed():
         await pipeline.hello()
         for at in range(0, 2000, 200):
             offers = [offer(name) for name in names[at : at + 200]]
@@ -147,24 +89,23 @@ async def test_many_verdicts_share_few_messages_below_a_mebibyte(
 
 
 async def test_heartbeats_come_when_nothing_else_is_said(
-    connectors: FakeConnectors, monkeypatch: pytest.MonkeyPatch
+    followed: Followed, pipeline: FakePipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stream, "HEARTBEAT_S", 0.02)
-    pipeline = FakePipeline()  # type: ignore[abstract]  # the others answer UNIMPLEMENTED
-    async with followed(pipeline, connectors):
+    async with followed():
         await pipeline.hello()
         assert [(await pipeline.next()).heartbeat for _ in range(2)] == [True, True]
 
 
 async def test_attaches_again_after_the_stream_ended_and_forgets_what_was_held(
-    connectors: FakeConnectors,
+    followed: Followed,
+    pipeline: FakePipeline,
     checks: FakeChecks,
     offer: Callable[..., Any],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(follower, "BACKOFF_S", (0.01, 0.01))
-    pipeline = FakePipeline()  # type: ignore[abstract]  # the others answer UNIMPLEMENTED
-    async with followed(pipeline, connectors) as (made, _):
+    async with followed() as (made, _):
         await pipeline.hello()
         await pipeline.offers.put(VerificationsReply(verifications=[offer("a")]))
         await until(lambda: len(made.meters.held) == 1)
@@ -179,11 +120,10 @@ async def test_attaches_again_after_the_stream_ended_and_forgets_what_was_held(
 
 
 async def test_attaches_when_the_pipeline_comes_back(
-    connectors: FakeConnectors, monkeypatch: pytest.MonkeyPatch
+    followed: Followed, pipeline: FakePipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(follower, "BACKOFF_S", (0.01, 0.01))
-    pipeline = FakePipeline()  # type: ignore[abstract]  # the others answer UNIMPLEMENTED
-    async with followed(pipeline, connectors) as (made, server):
+    async with followed() as (made, server):
         await pipeline.hello()
         await server.stop(0)
         await until(lambda: not made.meters.attached)
@@ -192,6 +132,17 @@ async def test_attaches_when_the_pipeline_comes_back(
             await pipeline.hello()
         finally:
             await back.stop(0)
+
+
+async def test_another_pipeline_at_the_address_is_left_alone(
+    followed: Followed, pipeline: FakePipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follower, "BACKOFF_S", (0.01, 0.01))
+    pipeline.name = "orders"
+    async with followed() as (made, _):
+        await until(lambda: pipeline.met > 2)
+        assert not made.meters.attached
+        assert pipeline.messages == []
 
 
 def test_the_waits_between_attempts_grow_to_two_seconds(
