@@ -1,0 +1,286 @@
+"""One open database: groups of rows in, one result for each out.
+
+Two ways to write the same thing:
+
+    at once     every run of rows with one shape is one INSERT. A lone run needs no
+                BEGIN: one statement is its own transaction. The driver lets go of the
+                interpreter lock once per statement and has to win it back each time,
+                so a group of 64 rows costs one such turn instead of two hundred.
+    one by one  a transaction with a savepoint per row, so that a bad row fails alone.
+                Taken when `at once` failed, before a table is known, and for tables
+                whose rows are not numbered in order (triggers, keys of their own).
+
+`at once` leaves nothing behind when it fails. It learns which rows were new from
+their numbers: one INSERT numbers its rows consecutively, the last one is known.
+
+All methods run on the database's own thread. The file is compared with the one
+that is open before each use: a replaced database is noticed and opened anew.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from itertools import chain, groupby
+from typing import Any
+
+import apsw
+
+from pipo.connectors.contract import Refused, WriteFailed
+from pipo.connectors.destination import Identity, identity, make_folder
+from pipo.connectors.sqlite import statements
+from pipo.connectors.sqlite.failures import (
+    LOCK_WAIT_S,
+    WHOLE,
+    no_table,
+    unit_failure,
+    whole_failure,
+)
+from pipo.connectors.sqlite.rows import Row, Shape
+from pipo.connectors.sqlite.tables import Table, look_up
+
+Result = Mapping[str, Any] | WriteFailed | Refused
+
+_STATEMENTS_KEPT = 256
+_JOURNAL_BYTES_KEPT = 1024 * 1024
+_OPEN_ATTEMPTS = 3
+
+
+class Database:
+    """A database by its path; it is opened when it is first used."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._identity: Identity | None = None
+        self._open: apsw.Connection | None = None
+        self._tables: dict[str, Table] = {}
+
+    def write(self, rows: Sequence[Row], *, atomic: bool) -> list[Result]:
+        """Per row, in order, `{rowid, changes}` or why it was not written.
+
+        Durable: what has a result survives a power cut.
+        Raises: WriteFailed, when nothing was written; with `atomic`, whenever a row fails.
+        """
+        try:
+            self._connect()
+            if all(self._is_easy(row.shape) for row in rows):
+                with suppress(_NotAtOnce):
+                    return self._at_once(rows)
+            return self._one_by_one(rows, atomic=atomic)
+        except (*WHOLE, OSError) as error:
+            self._disconnect()
+            raise whole_failure(self._path, error) from error
+
+    def recover(self) -> None:
+        """Rolls back what a crash left half written; a database that is not there is left so.
+
+        Raises: WriteFailed.
+        """
+        if identity(self._path) is None:
+            return
+        try:
+            self._connect()
+            self._query("PRAGMA schema_version")
+        except (apsw.Error, OSError) as error:
+            self._disconnect()
+            raise whole_failure(self._path, error) from error
+
+    def close(self) -> None:
+        """Closes the database; its rollback journal goes with it."""
+        if self._open is not None and identity(self._path) == self._identity:
+            with suppress(apsw.Error):
+                if self._query("PRAGMA journal_mode") == [("persist",)]:
+                    self._query("PRAGMA journal_mode = DELETE")
+        self._disconnect()
+
+    # ── opening ──────────────────────────────────────────────────────────────
+
+    def _connect(self) -> None:
+        if self._open is not None and identity(self._path) == self._identity:
+            return
+        for _ in range(_OPEN_ATTEMPTS):
+            self._disconnect()
+            make_folder(self._path)
+            before = identity(self._path)
+            self._open = apsw.Connection(
+                self._path,
+                flags=apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE,
+                statementcachesize=_STATEMENTS_KEPT,
+            )
+            self._identity = identity(self._path)
+            if before in (None, self._identity):
+                break
+        self._settle_modes()
+
+    def _settle_modes(self) -> None:
+        """A database of ours keeps the rollback journal; an existing one keeps its mode.
+
+        PERSIST is the rollback journal whose end of a transaction is synced too: with
+        DELETE a power cut can bring a deleted journal back, and undo a commit.
+        """
+        self._connection.setbusytimeout(int(LOCK_WAIT_S * 1000))
+        self._query("PRAGMA synchronous = FULL")
+        if self._query("PRAGMA journal_mode") == [("delete",)]:
+            self._query("PRAGMA journal_mode = PERSIST")
+            self._query(f"PRAGMA journal_size_limit = {_JOURNAL_BYTES_KEPT}")
+
+    def _disconnect(self) -> None:
+        self._tables.clear()
+        connection, self._open = self._open, None
+        if connection is not None:
+            connection.close(True)
+
+    @property
+    def _connection(self) -> apsw.Connection:
+        assert self._open is not None, "a database is used before it is open"
+        return self._open
+
+    def _query(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
+        """Every row of one statement; it always runs to its end."""
+        return list(self._connection.execute(sql, values))
+
+    # ── at once ──────────────────────────────────────────────────────────────
+
+    def _is_easy(self, shape: Shape) -> bool:
+        table = self._tables.get(shape.table)
+        return table is not None and table.numbers_in_order(shape)
+
+    def _at_once(self, rows: Sequence[Row]) -> list[Result]:
+        """Raises: _NotAtOnce, when a row is bad; nothing is written then."""
+        runs = list(_runs(rows))
+        try:
+            if len(runs) == 1:
+                return self._insert_run(runs[0])
+            with self._transaction():
+                return [result for run in runs for result in self._insert_run(run)]
+        except WHOLE:
+            raise
+        except (apsw.Error, UnicodeError) as error:
+            self._tables.clear()
+            raise _NotAtOnce from error
+
+    def _insert_run(self, run: Sequence[Row]) -> list[Result]:
+        shape = run[0].shape
+        values = list(chain.from_iterable(row.values for row in run))
+        before = self._connection.total_changes()
+        self._query(statements.insert(shape, len(run)), values)
+        changes = self._connection.changes()
+        last = self._connection.last_insert_rowid()
+        untouched = self._connection.total_changes() - before == changes
+        if changes == len(run) and not shape.upsert and untouched:
+            return [{"rowid": last - changes + 1 + n, "changes": 1} for n in range(changes)]
+        rowids = self._rowids(run)
+        if not untouched:
+            # Somebody gave the table a trigger; look at it again before the next group.
+            self._tables.clear()
+        if changes == len(run):
+            return [{"rowid": rowid, "changes": 1} for rowid in rowids]
+        return _new_or_not(rowids, range(last - changes + 1, last + 1))
+
+    def _rowids(self, run: Sequence[Row]) -> list[int | None]:
+        shape = run[0].shape
+        name = self._tables[shape.table].rowid
+        if name is None:
+            return [None] * len(run)
+        keys = [row.values[shape.key_index] for row in run]
+        found: list[int | None] = json.loads(
+            self._query(statements.rowids(shape, name, len(run)), keys)[0][0]
+        )
+        return found
+
+    # ── one by one ───────────────────────────────────────────────────────────
+
+    def _one_by_one(self, rows: Sequence[Row], *, atomic: bool) -> list[Result]:
+        failed: dict[int, WriteFailed | Refused] = {}
+        while True:
+            with suppress(_StartOver), self._transaction():
+                return [
+                    failed.get(n) or self._insert_alone(n, row, failed, atomic=atomic)
+                    for n, row in enumerate(rows)
+                ]
+
+    def _insert_alone(
+        self, n: int, row: Row, failed: dict[int, WriteFailed | Refused], *, atomic: bool
+    ) -> Result:
+        self._query("SAVEPOINT unit")
+        try:
+            result = self._insert(row)
+        except WHOLE:
+            raise
+        except (apsw.Error, UnicodeError, WriteFailed) as error:
+            self._tables.clear()
+            failed[n] = unit_failure(row, error)
+            if atomic:
+                raise _as_write_failed(failed[n]) from error
+            if self._connection.getautocommit():
+                # A constraint of the table's own rolled the whole transaction back.
+                raise _StartOver from error
+            self._query("ROLLBACK TO unit")
+            result = failed[n]
+        self._query("RELEASE unit")
+        return result
+
+    def _insert(self, row: Row) -> Result:
+        self._know_table(row.shape)
+        self._query(statements.insert(row.shape, 1), row.values)
+        changes = self._connection.changes()
+        if changes and not row.shape.upsert and self._tables[row.shape.table].rowid:
+            return {"rowid": self._connection.last_insert_rowid(), "changes": changes}
+        return {"rowid": self._rowids([row])[0], "changes": changes}
+
+    def _know_table(self, shape: Shape) -> None:
+        if shape.table in self._tables:
+            return
+        table = look_up(self._query, shape.table)
+        if table is None:
+            if not shape.create:
+                raise no_table(self._path, shape)
+            self._query(statements.create(shape))
+            table = look_up(self._query, shape.table)
+            assert table is not None, "a table that was made is there"
+        self._tables[shape.table] = table
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._query("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._query("COMMIT")
+        except BaseException:
+            self._tables.clear()
+            if not self._connection.getautocommit():
+                self._query("ROLLBACK")
+            raise
+
+
+def _as_write_failed(failure: WriteFailed | Refused) -> WriteFailed:
+    """A bad row of a batch: the batch may fare better when it is split."""
+    return WriteFailed(failure.message, hint=failure.hint)
+
+
+class _NotAtOnce(Exception):
+    """A row of the group is bad; nothing of it was written."""
+
+
+class _StartOver(Exception):
+    """The transaction is gone, with rows that were fine."""
+
+
+def _runs(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
+    """Neighbours of one shape, cut to what one statement holds."""
+    for shape, group in groupby(rows, key=lambda row: row.shape):
+        run = list(group)
+        size = statements.rows_per_statement(shape)
+        yield from (run[n : n + size] for n in range(0, len(run), size))
+
+
+def _new_or_not(rowids: Sequence[int | None], new: range) -> list[Result]:
+    """Results of a run in which some keys were there already: new rows have the newest numbers."""
+    seen: set[int | None] = set()
+    results: list[Result] = []
+    for rowid in rowids:
+        is_new = rowid in new and rowid not in seen
+        seen.add(rowid)
+        results.append({"rowid": rowid, "changes": int(is_new)})
+    return results
