@@ -1,0 +1,44 @@
+"""Durations: `250ms`, `1.5h` in, `1m01s` out. All numbers are milliseconds."""
+
+from __future__ import annotations
+
+import math
+import re
+
+PATTERN = r"^[0-9]+(\.[0-9]+)?(ms|s|m|h|d)$"
+_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)")
+
+
+def parse(text: str) -> float:
+    """How long a text says.
+
+    Units: milliseconds; they may have a fraction.
+    Raises: ValueError, for anything but a number and one of `ms s m h d`.
+    Source: facts §3.
+    """
+    found = _DURATION.fullmatch(text)
+    if found is None:
+        raise ValueError(f"{text[:40]!r} is not a duration such as 250ms, 10s, 5m, 1.5h, 7d")
+    span_ms = float(found[1]) * _UNITS_MS[found[2]]
+    if math.isinf(span_ms):
+        raise ValueError(f"{text[:40]!r} is longer than any duration")
+    return span_ms
+
+
+def show(span_ms: float) -> str:
+    """A duration for a person: `12ms`, `1.5s`, `1m01s`, `1h02m`; cut, never rounded up.
+
+    Source: edge 397.
+    """
+    whole_ms = max(0, int(span_ms))
+    if whole_ms < 1000:
+        return f"{whole_ms}ms"
+    if whole_ms < 60_000:
+        seconds, tenths = divmod(whole_ms // 100, 10)
+        return f"{seconds}.{tenths}s" if tenths else f"{seconds}s"
+    if whole_ms < 3_600_000:
+        minutes, rest_ms = divmod(whole_ms, 60_000)
+        return f"{minutes}m{rest_ms // 1000:02d}s"
+    hours, rest_ms = divmod(whole_ms, 3_600_000)
+    return f"{hours}h{rest_ms // 60_000:02d}m"
