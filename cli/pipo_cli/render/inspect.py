@@ -26,7 +26,7 @@ def story(pipeline: str, trace: packet_pb2.Trace, now_ms: int) -> list[str]:
     packet = trace.packet
     sections = [_head(pipeline, packet, now_ms), _steps(trace.steps, _last_words(packet))]
     for copy in trace.copies:
-        sections += [[f"copy {copy.id}  {copy.state}"], _steps(copy.steps, [])]
+        sections.append([f"copy {copy.id}  {copy.state}", *_steps(copy.steps, [])])
     lines: list[str] = []
     for section in sections:
         lines += ["", *section] if lines else section

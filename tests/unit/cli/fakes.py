@@ -1,0 +1,132 @@
+"""Stand-ins: operations that answer from memory, a clock that is set by hand, a tiny gateway."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from pipo.rpc.stubs import packet_pb2, pipo_pb2
+from pipo_cli.client import Connection
+
+
+class Operations:
+    """Keeps every request; answers what it was given, or raises it."""
+
+    def __init__(self, **answers: Any) -> None:
+        self.answers = answers
+        self.asked: list[tuple[str, Any]] = []
+
+    async def list_pipelines(self) -> pipo_pb2.ListPipelinesReply:
+        return self._answer("list_pipelines", None)
+
+    async def get_pipeline(self, name: str) -> pipo_pb2.PipelineInfo:
+        return self._answer("get_pipeline", name)
+
+    async def start(self, request: pipo_pb2.StartRequest) -> pipo_pb2.PipelineInfo:
+        return self._answer("start", request)
+
+    async def stop(self, request: pipo_pb2.StopRequest) -> pipo_pb2.StopReply:
+        return self._answer("stop", request)
+
+    async def push(self, request: pipo_pb2.PushRequest) -> pipo_pb2.PushReply:
+        return self._answer("push", request)
+
+    async def list_packets(self, request: pipo_pb2.ListPacketsRequest) -> pipo_pb2.ListPacketsReply:
+        return self._answer("list_packets", request)
+
+    async def inspect(self, request: pipo_pb2.InspectRequest) -> packet_pb2.Trace:
+        return self._answer("inspect", request)
+
+    async def list_events(self, request: pipo_pb2.ListEventsRequest) -> pipo_pb2.ListEventsReply:
+        return self._answer("list_events", request)
+
+    async def watch_events(
+        self, request: pipo_pb2.ListEventsRequest
+    ) -> AsyncIterator[pipo_pb2.ListEventsReply]:
+        for reply in self._answer("watch_events", request):
+            yield reply
+
+    async def logs(self, request: pipo_pb2.LogsRequest) -> pipo_pb2.LogsReply:
+        return self._answer("logs", request)
+
+    def _answer(self, name: str, request: Any) -> Any:
+        kept = (
+            type(request).FromString(request.SerializeToString()) if _message(request) else request
+        )
+        self.asked.append((name, kept))
+        found = self.answers[name]
+        if isinstance(found, list) and name in ("list_events", "logs"):
+            found = found.pop(0)
+        if isinstance(found, BaseException):
+            raise found
+        return found
+
+
+def _message(value: Any) -> bool:
+    return hasattr(value, "SerializeToString")
+
+
+def connected(operations: Operations, engine: str = "up") -> Callable[[Any], Any]:
+    """What `connect` returns in a test."""
+
+    @asynccontextmanager
+    async def connect(settings: Any) -> AsyncIterator[Connection]:
+        yield Connection(operations, engine)  # type: ignore[arg-type]
+
+    return connect
+
+
+class HandClock:
+    """Time that stands until it is moved; no jitter."""
+
+    def __init__(self) -> None:
+        self.at_s = 0.0
+
+    def now_ms(self) -> int:
+        return int(self.at_s * 1000)
+
+    def monotonic(self) -> float:
+        return self.at_s
+
+    def jitter(self, span_s: float) -> float:
+        return 0.0
+
+
+@contextmanager
+def http_gateway(
+    routes: Mapping[str, tuple[int, Any]], seen: list[tuple[str, str, bytes, str]] | None = None
+) -> Iterator[str]:
+    """A server that answers `METHOD /path` from a table; yields its address."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def answer(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            if seen is not None:
+                token = self.headers.get("Authorization", "")
+                seen.append((self.command, self.path, body, token))
+            status, found = routes.get(f"{self.command} {self.path}", (404, {"error": "no route"}))
+            raw = found if isinstance(found, bytes) else json.dumps(found).encode()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(raw)))
+            self.end_headers()
+            self.wfile.write(raw)
+
+        do_GET = do_POST = answer
+
+        def log_message(self, *words: Any) -> None:
+            """Says nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=lambda: server.serve_forever(poll_interval=0.01), daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join(5)

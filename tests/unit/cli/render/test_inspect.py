@@ -1,0 +1,136 @@
+"""A packet's story, exactly as recovering-packets prints it (R012, R013)."""
+
+import pytest
+
+from pipo.rpc.stubs import packet_pb2
+from pipo_cli.render.inspect import story
+
+RECEIVED = 1_791_666_828_263
+NOW = RECEIVED + 60_000
+REFUSED = "POST http://127.0.0.1:59999/hook failed: … Connection refused"
+
+SAMPLE = """\
+packet 01M4KTMCZ7J7Z6Y9DTCWHJ0SSP  sender v1  dead_lettered
+received 2026-10-10T21:13:48.263Z via push (cli), dead_lettered after 108ms
+
+  21:13:48.263  input   accepted
+                      data {"msg":"yo"}
+  21:13:48.265  shape   done            +2ms
+  21:13:48.371  output  dead-lettered   +106ms  2 attempts
+                      retry 1: POST http://127.0.0.1:59999/hook failed: … Connection refused (waited 100ms)
+                      error output.failed: POST http://127.0.0.1:59999/hook failed: … Connection refused\
+"""
+
+
+def packet(**more: object) -> packet_pb2.Packet:
+    made = packet_pb2.Packet(
+        packet_id="01M4KTMCZ7J7Z6Y9DTCWHJ0SSP",
+        state="delivered",
+        version=1,
+        input="input",
+        trigger="push",
+        source="cli",
+        received_at=RECEIVED,
+        updated_at=RECEIVED + 108,
+    )
+    made.MergeFrom(packet_pb2.Packet(**more))  # type: ignore[arg-type]
+    return made
+
+
+def accepted() -> packet_pb2.Step:
+    return packet_pb2.Step(step="input", event="packet.accepted", at=RECEIVED, data=b'{"msg":"yo"}')
+
+
+@pytest.mark.seed("R012", "R013")
+def test_the_seed_sample_to_the_letter() -> None:
+    trace = packet_pb2.Trace(
+        packet=packet(
+            state="dead_lettered",
+            node="output",
+            error=packet_pb2.PacketError(code="output.failed", message=REFUSED, attempts=2),
+        ),
+        steps=[
+            accepted(),
+            packet_pb2.Step(step="shape", event="node.done", at=RECEIVED + 2, ms=2, attempts=1),
+            packet_pb2.Step(
+                step="$output",
+                event="packet.dead_lettered",
+                at=RECEIVED + 108,
+                ms=106,
+                attempts=2,
+                retries=[packet_pb2.Retry(attempt=1, wait_ms=100, error=REFUSED)],
+            ),
+        ],
+    )
+    assert "\n".join(story("sender", trace, NOW)) == SAMPLE
+
+
+def test_a_delivered_packet_shows_what_its_check_saw() -> None:
+    trace = packet_pb2.Trace(
+        packet=packet(evidence=b'{"row":1}'),
+        steps=[
+            accepted(),
+            packet_pb2.Step(step="$output", event="output.written", at=RECEIVED + 5, ms=5),
+            packet_pb2.Step(step="$verify", event="packet.delivered", at=RECEIVED + 108, ms=1501),
+        ],
+    )
+    assert story("s", trace, NOW)[3:] == [
+        "  21:13:48.263  input   accepted",
+        '                      data {"msg":"yo"}',
+        "  21:13:48.268  output  written         +5ms",
+        "  21:13:48.371  verify  delivered       +1.50s",
+        '                      seen {"row":1}',
+    ]
+
+
+def test_a_packet_on_its_way_says_for_how_long() -> None:
+    trace = packet_pb2.Trace(packet=packet(state="verifying"), steps=[accepted()])
+    assert story("s", trace, NOW)[1].endswith("via push (cli), verifying for 1m00s")
+
+
+def test_notes_stand_below_their_step() -> None:
+    noted = packet_pb2.Step(
+        step="shape",
+        event="node.done",
+        at=RECEIVED,
+        ms=0,
+        notes=[
+            packet_pb2.Event(type="log", detail=b'{"level":"warn","message":"two\\nlines"}'),
+            packet_pb2.Event(type="packet.held"),
+            packet_pb2.Event(type="mine", detail=b'{"a":1}'),
+        ],
+    )
+    assert story("s", packet_pb2.Trace(packet=packet(), steps=[noted]), NOW)[4:] == [
+        "                     log warn: two",
+        "                       lines",
+        "                     packet.held",
+        '                     mine {"a":1}',
+    ]
+
+
+def test_each_copy_has_its_own_section() -> None:
+    trace = packet_pb2.Trace(
+        packet=packet(state="branched"),
+        steps=[accepted()],
+        copies=[
+            packet_pb2.Copy(
+                id="01M4KTMCZ7J7Z6Y9DTCWHJ0SSP:a",
+                branch="a",
+                state="delivered",
+                steps=[packet_pb2.Step(step="a", event="node.done", at=RECEIVED, ms=1)],
+            )
+        ],
+    )
+    assert story("s", trace, NOW)[-3:] == [
+        "",
+        "copy 01M4KTMCZ7J7Z6Y9DTCWHJ0SSP:a  delivered",
+        "  21:13:48.263  a  done            +1ms",
+    ]
+
+
+def test_long_data_is_cut_and_says_so() -> None:
+    long = packet_pb2.Step(
+        step="input", event="accepted", at=RECEIVED, data=b'"' + b"x" * 9998 + b'"'
+    )
+    shown = story("s", packet_pb2.Trace(packet=packet(), steps=[long]), NOW)[4]
+    assert shown.endswith("… (cut; 10,000 bytes, whole with --json)")

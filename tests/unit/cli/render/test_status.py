@@ -1,0 +1,84 @@
+"""The status table and the details of one pipeline (edge 395, 396)."""
+
+from pipo.rpc.stubs import pipo_pb2
+from pipo_cli.render.status import details, overview
+
+NOW = 1_791_666_900_000
+
+
+def running(**more: object) -> pipo_pb2.PipelineInfo:
+    info = pipo_pb2.PipelineInfo(
+        name="heartbeat",
+        file="/work/heartbeat.pipo",
+        state="running",
+        status="active",
+        version=3,
+        pid=71,
+        stats=pipo_pb2.Stats(
+            accepted=1300,
+            delivered=1234,
+            pending=2,
+            dead_lettered=1,
+            uptime=724,
+            in_per_min=12,
+            last_delivery_at=NOW - 6_000,
+        ),
+    )
+    info.MergeFrom(pipo_pb2.PipelineInfo(**more))  # type: ignore[arg-type]
+    return info
+
+
+def test_a_running_pipeline() -> None:
+    assert overview([running()], NOW) == [
+        "PIPELINE   STATE   VER  UPTIME  IN/MIN  PENDING  DELIVERED  DLQ  LAST DELIVERY",
+        "heartbeat  active  v3   12m04s      12        2      1,234    1  6s ago",
+    ]
+
+
+def test_a_stopped_pipeline_has_no_uptime_and_what_is_unknown_is_a_dash() -> None:
+    stopped = pipo_pb2.PipelineInfo(
+        name="a", state="stopped", version=1, stats=pipo_pb2.Stats(delivered=5)
+    )
+    unknown = pipo_pb2.PipelineInfo(name="b", state="failed")
+    _, first, second = overview([stopped, unknown], NOW)
+    assert first.split() == ["a", "stopped", "v1", "-", "-", "0", "5", "0", "-"]
+    assert second.split() == ["b", "failed", "-", "-", "-", "-", "-", "-", "-"]
+
+
+def test_a_jammed_row_says_where_it_stands() -> None:
+    jammed = running(status="jammed", notes=["stalled at 'enrich'"])
+    assert overview([jammed], NOW)[1].endswith("6s ago  ⚠ stalled at 'enrich'")
+
+
+def test_supervision_shows_while_the_pipeline_itself_says_nothing() -> None:
+    assert "backoff" in overview([running(state="backoff", status="active")], NOW)[1]
+
+
+def test_no_pipelines() -> None:
+    assert overview([], NOW) == ["no pipelines"]
+
+
+def test_details_add_the_oldest_packet_and_the_latency() -> None:
+    info = running(
+        inputs=[pipo_pb2.InputInfo(name="input", via="http", address="POST /in/heartbeat/x")],
+        latency=[
+            pipo_pb2.NodeLatency(node="shape", count=100, p50_ms=2, p95_ms=12, max_ms=1500),
+            pipo_pb2.NodeLatency(node="output"),
+        ],
+    )
+    info.stats.oldest_pending_ms = 360_000
+    info.stats.oldest_pending_received_at = NOW - 360_000
+    assert details(info, NOW)[2:] == [
+        "",
+        "file            /work/heartbeat.pipo",
+        "input           POST /in/heartbeat/x",
+        "oldest pending  6m ago (received 2026-10-10T21:09:00.000Z)",
+        "",
+        "NODE    COUNT  P50   P95   MAX",
+        "shape     100  2ms  12ms  1.5s",
+        "output      0    -     -     -",
+    ]
+
+
+def test_details_without_a_pending_packet() -> None:
+    assert "oldest pending  none" in details(running(), NOW)

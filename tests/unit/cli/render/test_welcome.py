@@ -1,0 +1,41 @@
+"""What `pipo run` prints once it is up."""
+
+from pipo_cli.render.welcome import to_try, welcome
+
+URL = "http://127.0.0.1:8787"
+BEAT = {"name": "heartbeat", "inputs": [{"name": "input", "via": "schedule", "address": ""}]}
+PEOPLE = {
+    "name": "people-intake",
+    "inputs": [{"name": "input", "via": "http", "address": "POST /in/people-intake/people"}],
+}
+SIGNUPS = {
+    "name": "signups-to-sqlite",
+    "inputs": [{"name": "input", "via": "http", "address": "POST /in/signups-to-sqlite/signups"}],
+}
+
+
+def test_the_sign_up_comes_first() -> None:
+    assert to_try(URL, [BEAT, PEOPLE, SIGNUPS], "pipo") == [
+        "curl -X POST http://127.0.0.1:8787/in/signups-to-sqlite/signups"
+        " -H 'content-type: application/json'"
+        """ -d '{"name": "Ada", "email": "ada@example.com"}'""",
+        "pipo status",
+        "pipo inspect signups-to-sqlite <packet_id>",
+    ]
+
+
+def test_without_an_http_input_it_lists_packets() -> None:
+    assert to_try(URL, [BEAT], ".venv/bin/pipo")[0] == ".venv/bin/pipo packets heartbeat"
+
+
+def test_addresses() -> None:
+    lines = welcome(
+        url=URL, grpc="127.0.0.1:8788", home="/h", pipelines=[BEAT, PEOPLE], pipo="pipo"
+    )
+    assert lines[:5] == [
+        "Pipo is running.",
+        "  gateway    http://127.0.0.1:8787  (gRPC 127.0.0.1:8788)",
+        "  home       /h",
+        "  pipelines  heartbeat      schedule",
+        "             people-intake  POST http://127.0.0.1:8787/in/people-intake/people",
+    ]

@@ -1,0 +1,287 @@
+"""The command lines: what they ask, what they print, how they exit."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipo.errors import InvalidState, NotFound, Rejected, Unavailable
+from pipo.rpc.stubs import packet_pb2, pipo_pb2
+from pipo_cli import answers, observe
+from pipo_cli.commands import BUILT, LATER
+from pipo_cli.main import main
+from tests.unit.cli.fakes import Operations, connected
+
+ID = "01M4KTMCZ7J7Z6Y9DTCWHJ0SSP"
+ACCEPTED = pipo_pb2.PushReply(packet_id=ID, pipeline="sender", state="accepted")
+
+# The commands of the reference, by area.
+REFERENCE = """
+check fmt schema eval graph test new generate templates trust
+run start stop pause resume restart status logs packets inspect events runners
+dlq rerun resolve push ack attach history diff rollback apply engine ui backup restore
+"""
+
+
+class Shell:
+    """Runs command lines against fake operations."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        self._monkeypatch = monkeypatch
+        self._capsys = capsys
+
+    def run(
+        self, *words: str, engine: str = "up", **given: Any
+    ) -> tuple[int, str, str, Operations]:
+        operations = Operations(**given)
+        for module in (answers, observe):
+            self._monkeypatch.setattr(module, "connect", connected(operations, engine))
+        code = main(words)
+        out, err = self._capsys.readouterr()
+        return code, out, err, operations
+
+
+@pytest.fixture
+def shell(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> Shell:
+    monkeypatch.setenv("PIPO_HOME", str(tmp_path / "home"))
+    return Shell(monkeypatch, capsys)
+
+
+def test_every_command_of_the_reference_exists() -> None:
+    assert sorted([*BUILT, *LATER]) == sorted(REFERENCE.split())
+
+
+@pytest.mark.parametrize("name", sorted(LATER))
+def test_a_later_command_refuses_by_name(shell: Shell, name: str) -> None:
+    code, out, err, _ = shell.run(name, "some", "words", "--all")
+    assert (code, out) == (1, "")
+    assert err.startswith(f"error: pipo {name} is not built yet\n  hint: ")
+    code, out, err, _ = shell.run(name, "--json")
+    assert (code, err, json.loads(out)["code"]) == (1, "", "unavailable")
+
+
+def test_a_later_option_of_start_refuses_by_name(shell: Shell) -> None:
+    code, _, err, _ = shell.run("start", "x", "--ttl", "1h")
+    assert code == 1
+    assert "pipo start --ttl is not built yet" in err
+
+
+@pytest.mark.seed("R053")
+def test_push_prints_id_pipeline_and_state(shell: Shell) -> None:
+    code, out, _, operations = shell.run("push", "sender", "--data", '{"a": 1}', push=ACCEPTED)
+    assert (code, out) == (0, f"{ID}  sender  (accepted)\n")
+    assert operations.asked == [
+        ("push", pipo_pb2.PushRequest(pipeline="sender", data=b'{"a": 1}', source="cli"))
+    ]
+
+
+@pytest.mark.seed("R053", "R055", "R056")
+def test_push_from_a_file_with_source_and_input(shell: Shell, tmp_path: Path) -> None:
+    file = tmp_path / "packet.json"
+    file.write_text('{"n": 12345678901234567890}')
+    words = ("--file", str(file), "--source", "me", "--input", "webhook")
+    _, _, _, operations = shell.run("push", "sender", *words, push=ACCEPTED)
+    request = operations.asked[0][1]
+    assert (request.data, request.source, request.input) == (
+        b'{"n": 12345678901234567890}',
+        "me",
+        "webhook",
+    )
+
+
+@pytest.mark.parametrize("words", [(), ("--data", "1", "--file", "x")])
+def test_push_wants_data_or_file(shell: Shell, words: tuple[str, ...]) -> None:
+    code, out, err, _ = shell.run("push", "sender", *words)
+    assert (code, out) == (2, "")
+    assert err.startswith("error: give either --data or --file\n  hint: ")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--data", "{"), "--data is not JSON"),
+        (("--data", '{"a":1,"a":2}'), "the key 'a' stands twice"),
+        (("--data", "NaN"), "--data is not JSON"),
+        (("--file", "/does/not/exist"), "cannot read /does/not/exist: No such file or directory"),
+    ],
+)
+def test_push_refuses_what_is_not_json(shell: Shell, words: tuple[str, ...], message: str) -> None:
+    code, _, err, operations = shell.run("push", "sender", *words)
+    assert code == 1
+    assert message in err
+    assert operations.asked == []
+
+
+@pytest.mark.seed("R054")
+def test_a_rejected_push_says_which_rule_failed(shell: Shell) -> None:
+    refusal = Rejected("rule 'data.age >= 18' failed", packet_id=ID)
+    code, out, err, _ = shell.run("push", "sender", "--data", "{}", push=refusal)
+    assert (code, out) == (1, "")
+    assert "error: rule 'data.age >= 18' failed" in err
+    _, out, err, _ = shell.run("push", "sender", "--data", "{}", "--json", push=refusal)
+    assert json.loads(out) == {
+        "ok": False,
+        "error": "rule 'data.age >= 18' failed",
+        "hint": "",
+        "code": "rejected",
+        "packet_id": ID,
+    }
+    assert err == ""
+
+
+@pytest.mark.seed("R002")
+def test_a_push_into_a_stopped_pipeline_says_so(shell: Shell) -> None:
+    stopped = InvalidState(
+        "pipeline 'sender' is not running", hint="start it with: pipo start sender"
+    )
+    code, _, err, _ = shell.run("push", "sender", "--data", "1", push=stopped)
+    assert code == 1
+    assert err == (
+        "error: pipeline 'sender' is not running\n  hint: start it with: pipo start sender\n"
+    )
+
+
+def test_the_engine_line_ends_a_text_made_without_one(shell: Shell) -> None:
+    nothing = pipo_pb2.ListPipelinesReply()
+    _, out, _, _ = shell.run("status", engine="down", list_pipelines=nothing)
+    assert out == "no pipelines\nengine: down\n"
+    _, out, _, _ = shell.run("status", engine="up", list_pipelines=nothing)
+    assert out == "no pipelines\n"
+
+
+@pytest.mark.seed("R003")
+def test_json_is_the_message_and_the_engine(shell: Shell) -> None:
+    reply = pipo_pb2.ListPacketsReply(total=0, source="journal")
+    for words in (("packets", "x", "--json"), ("--json", "packets", "x")):
+        _, out, _, _ = shell.run(*words, engine="down", list_packets=reply)
+        assert json.loads(out) == {
+            "packets": [],
+            "total": 0,
+            "next": None,
+            "source": "journal",
+            "engine": "down",
+        }
+
+
+def test_json_keeps_every_digit(shell: Shell) -> None:
+    trace = packet_pb2.Trace(packet=packet_pb2.Packet(data=b'{"n":123456789012345678901234}'))
+    _, out, _, _ = shell.run("inspect", "x", ID, "--json", inspect=trace)
+    assert '"data":{"n":123456789012345678901234}' in out
+
+
+def test_packets_pass_on_state_limit_and_page(shell: Shell) -> None:
+    _, _, _, operations = shell.run(
+        *("packets", "x", "--state", "delivered", "--limit", "2", "--after", ID),
+        list_packets=pipo_pb2.ListPacketsReply(),
+    )
+    assert operations.asked[0][1] == pipo_pb2.ListPacketsRequest(
+        pipeline="x", state="delivered", limit=2, after=ID
+    )
+
+
+def test_a_limit_out_of_range_is_usage(shell: Shell) -> None:
+    assert shell.run("packets", "x", "--limit", "1001")[0] == 2
+    assert shell.run("packets", "x", "--limit", "0")[0] == 2
+
+
+def test_an_unknown_name(shell: Shell) -> None:
+    unknown = NotFound("no pipeline named 'x'", hint="did you mean 'y'?")
+    code, out, err, _ = shell.run("status", "x", get_pipeline=unknown)
+    assert (code, out) == (1, "")
+    assert err == "error: no pipeline named 'x'\n  hint: did you mean 'y'?\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("stauts",), "there is no command 'stauts'; did you mean 'status'?"),
+        (("inspect", "x"), "Missing argument 'ID'."),
+        (("status", "--bogus"), "No such option '--bogus'"),
+        (("run", "x", "--json"), "pipo run has no --json"),
+    ],
+)
+def test_usage_errors(shell: Shell, words: tuple[str, ...], message: str) -> None:
+    code, out, err, _ = shell.run(*words)
+    if "--json" in words:
+        assert (code, err, json.loads(out)["code"]) == (2, "", "usage")
+        return
+    assert (code, out) == (2, "")
+    assert err.startswith(f"error: {message}")
+    code, out, err, _ = shell.run(*words, "--json")
+    assert (code, err) == (2, "")
+    assert json.loads(out)["code"] == "usage"
+
+
+def test_version_before_and_after_a_command(shell: Shell) -> None:
+    assert shell.run("--version")[:2] == (0, "pipo 0.1.0\n")
+    assert shell.run("status", "--version")[:2] == (0, "pipo 0.1.0\n")
+
+
+def test_stop_says_what_happens(shell: Shell) -> None:
+    def said(**reply: Any) -> str:
+        return shell.run("stop", "x", stop=pipo_pb2.StopReply(pipeline="x", **reply))[1]
+
+    assert said(state="draining") == "draining x; it stops when its packets are done\n"
+    assert said(state="stopped") == "stopped x\n"
+    assert said(state="stopped", already=True) == "x is already stopped\n"
+
+
+def test_stop_now(shell: Shell) -> None:
+    reply = pipo_pb2.StopReply(pipeline="x", state="stopped")
+    _, _, _, operations = shell.run("stop", "x", "--now", stop=reply)
+    assert operations.asked[0][1].now
+
+
+def test_events_are_read_to_the_last_page(shell: Shell) -> None:
+    pages = [
+        pipo_pb2.ListEventsReply(events=[packet_pb2.Event(seq=1, type="a")], more=True),
+        pipo_pb2.ListEventsReply(events=[packet_pb2.Event(seq=2, type="b")], more=False),
+    ]
+    _, out, _, operations = shell.run("events", "x", list_events=pages)
+    assert [line.split()[0] for line in out.splitlines()] == ["1", "2"]
+    assert [request.after_seq for _, request in operations.asked] == [0, 1]
+
+
+def test_followed_events_are_one_json_object_each(shell: Shell) -> None:
+    pages = [pipo_pb2.ListEventsReply(events=[packet_pb2.Event(seq=n, type="a") for n in (1, 2)])]
+    _, out, _, _ = shell.run("events", "x", "-f", "--json", watch_events=pages)
+    assert [json.loads(line)["seq"] for line in out.splitlines()] == [1, 2]
+
+
+def test_logs_of_one_node(shell: Shell) -> None:
+    reply = pipo_pb2.LogsReply(lines=["node=x done", "node=x-2 done"], next=30)
+    _, out, _, _ = shell.run("logs", "p", "--node", "x", logs=reply)
+    assert out == "node=x done\n"
+
+
+def test_a_missing_log(shell: Shell) -> None:
+    code, _, err, _ = shell.run("logs", "p", logs=pipo_pb2.LogsReply())
+    assert code == 1
+    assert "no log of p yet" in err
+
+
+def test_followed_logs_go_on_from_the_offset(shell: Shell) -> None:
+    replies = [
+        pipo_pb2.LogsReply(lines=["one"], next=4),
+        pipo_pb2.LogsReply(lines=["two"], next=8),
+        Unavailable("gone"),
+    ]
+    observe_pause = observe.FOLLOW_EVERY_S
+    observe.FOLLOW_EVERY_S = 0
+    try:
+        code, out, _, operations = shell.run("logs", "p", "-f", logs=replies)
+    finally:
+        observe.FOLLOW_EVERY_S = observe_pause
+    assert (code, out) == (1, "one\ntwo\n")
+    assert [r.after for _, r in operations.asked[1:]] == [4, 8]
+
+
+def test_a_bug_says_that_it_is_one(shell: Shell) -> None:
+    code, out, err, _ = shell.run("status", "--json", list_pipelines=ValueError("odd"))
+    assert (code, err, json.loads(out)["code"]) == (1, "", "internal")
+    assert "this is a bug" in json.loads(out)["error"]
