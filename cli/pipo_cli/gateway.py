@@ -51,10 +51,10 @@ class Gateway:
     url: str
     token: str = ""
 
-    def health(self) -> Mapping[str, Any] | None:
+    def health(self, timeout_s: float = HEALTH_TIMEOUT_S) -> Mapping[str, Any] | None:
         """What GET /healthz says, ready or not; None when nothing like a gateway answers."""
         try:
-            _, body = self._exchange("GET", "/healthz", None, HEALTH_TIMEOUT_S)
+            _, body = self._exchange("GET", "/healthz", None, timeout_s)
         except (OSError, http.client.HTTPException):
             return None
         found = _object(body)

@@ -12,7 +12,8 @@ from pipo.errors import BadRequest, Conflict, Forbidden, PipoError
 from pipo.home import Home, registry
 from pipo_cli.gateway import Gateway
 
-PORT_MAX = 65535
+# Something that listens and says nothing is no gateway.
+ASK_TIMEOUT_S = 0.5
 
 
 def refuse_taken(bind: str, listen: int, home: Home) -> None:
@@ -28,7 +29,7 @@ def refuse_taken(bind: str, listen: int, home: Home) -> None:
         if error.errno != errno.EADDRINUSE:
             raise _unusable(bind, port, error)
         raise Conflict(
-            f"{what(port, listen)} is taken by {holder(port, listen, home)}",
+            f"{what(port, listen)} is taken by {holder(port, home)}",
             hint=f"end it, or choose another port with --listen, such as --listen {listen + 10}",
         )
 
@@ -38,11 +39,12 @@ def what(port: int, listen: int) -> str:
     return f"port {port}" if port == listen else f"port {port} (gRPC, the one above {listen})"
 
 
-def holder(port: int, listen: int, home: Home) -> str:
+def holder(port: int, home: Home) -> str:
     """Who listens on a port, as exactly as this process may know."""
     pid = _listening_pid(port)
-    for url in (f"http://127.0.0.1:{listen}", f"http://127.0.0.1:{port - 1}"):
-        health = Gateway(url).health()
+    # It may be a gateway's HTTP port, or the gRPC port of the one below.
+    for http_port in (port, port - 1):
+        health = Gateway(f"http://127.0.0.1:{http_port}").health(ASK_TIMEOUT_S)
         if health is not None and health.get("service") == "gateway":
             return _gateway(health, pid, home)
     if pid is None:

@@ -21,39 +21,48 @@ class Operations:
         self.asked: list[tuple[str, Any]] = []
 
     async def list_pipelines(self) -> pipo_pb2.ListPipelinesReply:
-        return self._answer("list_pipelines", None)
+        found: pipo_pb2.ListPipelinesReply = await self._answer("list_pipelines", None)
+        return found
 
     async def get_pipeline(self, name: str) -> pipo_pb2.PipelineInfo:
-        return self._answer("get_pipeline", name)
+        found: pipo_pb2.PipelineInfo = await self._answer("get_pipeline", name)
+        return found
 
     async def start(self, request: pipo_pb2.StartRequest) -> pipo_pb2.PipelineInfo:
-        return self._answer("start", request)
+        found: pipo_pb2.PipelineInfo = await self._answer("start", request)
+        return found
 
     async def stop(self, request: pipo_pb2.StopRequest) -> pipo_pb2.StopReply:
-        return self._answer("stop", request)
+        found: pipo_pb2.StopReply = await self._answer("stop", request)
+        return found
 
     async def push(self, request: pipo_pb2.PushRequest) -> pipo_pb2.PushReply:
-        return self._answer("push", request)
+        found: pipo_pb2.PushReply = await self._answer("push", request)
+        return found
 
     async def list_packets(self, request: pipo_pb2.ListPacketsRequest) -> pipo_pb2.ListPacketsReply:
-        return self._answer("list_packets", request)
+        found: pipo_pb2.ListPacketsReply = await self._answer("list_packets", request)
+        return found
 
     async def inspect(self, request: pipo_pb2.InspectRequest) -> packet_pb2.Trace:
-        return self._answer("inspect", request)
+        found: packet_pb2.Trace = await self._answer("inspect", request)
+        return found
 
     async def list_events(self, request: pipo_pb2.ListEventsRequest) -> pipo_pb2.ListEventsReply:
-        return self._answer("list_events", request)
+        found: pipo_pb2.ListEventsReply = await self._answer("list_events", request)
+        return found
 
     async def watch_events(
         self, request: pipo_pb2.ListEventsRequest
     ) -> AsyncIterator[pipo_pb2.ListEventsReply]:
-        for reply in self._answer("watch_events", request):
+        for reply in await self._answer("watch_events", request):
             yield reply
 
     async def logs(self, request: pipo_pb2.LogsRequest) -> pipo_pb2.LogsReply:
-        return self._answer("logs", request)
+        found: pipo_pb2.LogsReply = await self._answer("logs", request)
+        return found
 
-    def _answer(self, name: str, request: Any) -> Any:
+    async def _answer(self, name: str, request: Any) -> Any:
         kept = (
             type(request).FromString(request.SerializeToString()) if _message(request) else request
         )
