@@ -1,0 +1,80 @@
+"""Journals for processes that write none: read-only, through aiosqlite on pysqlite3.
+
+The one place that opens them. `mode=ro` is what keeps such a reader from writing,
+checkpointing or deleting a WAL; `query_only` is not enough. Never used in a pipeline
+process: two SQLite libraries in one process must not open one file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import aiosqlite
+from pysqlite3 import dbapi2 as pysqlite3
+
+from pipo.journal.library import refuse_affected
+from pipo.journal.rows import Query, Row, Unreadable
+
+# A locked journal is waited for this long (edge 368).
+BUSY_TIMEOUT_S = 5.0
+_QUEUE = 64
+
+
+class ReadonlyRows:
+    """`Rows` of a journal that another process may be writing. Made by `open_readonly`."""
+
+    def __init__(self, path: Path, db: aiosqlite.Connection) -> None:
+        self._path = path
+        self._db = db
+        # Reads of one state are a transaction; others must not fall into it.
+        self._turn = asyncio.Lock()
+
+    async def rows(self, sql: str, params: Sequence[Any] = ()) -> list[Row]:
+        async with self._turn:
+            return await self._read(sql, params)
+
+    async def together(self, *queries: Query) -> list[list[Row]]:
+        async with self._turn:
+            await self._read("BEGIN", ())
+            try:
+                return [await self._read(sql, params) for sql, params in queries]
+            finally:
+                await self._read("COMMIT", ())
+
+    async def close(self) -> None:
+        """Lets the journal go; safe twice."""
+        await self._db.close()
+
+    async def _read(self, sql: str, params: Sequence[Any]) -> list[Row]:
+        try:
+            return [tuple(row) for row in await self._db.execute_fetchall(sql, params)]
+        except (pysqlite3.Error, ValueError) as error:
+            raise _unreadable(self._path, error) from error
+
+
+async def open_readonly(path: Path) -> ReadonlyRows:
+    """The rows of the journal at `path`; close them when done.
+
+    Raises: Unreadable, for a file that is missing, locked for 5 s or damaged;
+        UnsafeStorage, for a library that could harm a journal.
+    """
+    refuse_affected(pysqlite3.sqlite_version, "pysqlite3")
+    db = aiosqlite.Connection(lambda: _connect(path), _QUEUE)
+    try:
+        await db
+    except pysqlite3.Error as error:
+        raise _unreadable(path, error) from error
+    return ReadonlyRows(path, db)
+
+
+def _connect(path: Path) -> Any:
+    uri = f"file:{quote(str(path.absolute()))}?mode=ro"
+    return pysqlite3.connect(uri, uri=True, timeout=BUSY_TIMEOUT_S, isolation_level=None)
+
+
+def _unreadable(path: Path, error: Exception) -> Unreadable:
+    return Unreadable(f"{path} cannot be read: {error}", hint="try again; look at the disk")

@@ -1,0 +1,159 @@
+"""What a run finds in its journal when it starts: every pending unit, with its data.
+
+Idea. A unit's row says where it stands; its data is what it was born with and the
+patches since. Nothing is decided here: the state and the cursor say what comes next
+(a node runs again, a write is repeated under its key, a check is offered again), and
+the executor acts on them.
+
+Payloads are loaded in the order of the queue up to DATA_BYTES_LIMIT; those of later
+units stay None, to be read with `reads.data_of` when their turn comes, so that a full
+buffer of large packets starts in little memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from pipo.journal import patches
+from pipo.journal.rows import Row, Rows
+
+DATA_BYTES_LIMIT: Final = 64 * 1024 * 1024
+
+# As the partial index units_pending says it, or SQLite cannot use the index.
+IS_PENDING: Final = (
+    "state IN ('accepted', 'processing', 'writing', 'verifying', 'branched', 'escalated')"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PendingUnit:
+    """A unit that is not settled, as its last commit left it.
+
+    `data` is the data before the step at `cursor`, None where it is left in the journal.
+    `attempt` and `retry_at` are those of the step at the cursor (decision 19).
+    """
+
+    id: str
+    root: str | None
+    parent: str | None
+    branch: str
+    state: str
+    cursor: str
+    queue_seq: int
+    version: int
+    input: str
+    trigger: str
+    source: str
+    key: str | None
+    attempt: int
+    retry_at: int | None
+    iteration: int
+    hops: int
+    write_no: int
+    acked_write_no: int | None
+    ack_by: str | None
+    deadline_at: int | None
+    held: str | None
+    group_size: int | None
+    received_at: int
+    updated_at: int
+    upstream: bytes | None
+    error: bytes | None
+    result: bytes | None
+    data: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """Everything a run goes on with. `units` stand in the order of their queue."""
+
+    units: list[PendingUnit]
+    next_queue_seq: int
+    marks: Mapping[str, int]
+    version: int | None
+    input_state: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    pause_reason: str | None = None
+    ttl_anchor: int | None = None
+
+
+_COLUMNS: Final = (
+    "id, root, parent, branch, state, coalesce(cursor, ''), coalesce(queue_seq, 0), version, "
+    "input, trigger, source, key, attempt, retry_at, iteration, hops, write_no, "
+    "acked_write_no, ack_by, deadline_at, held, group_size, received_at, updated_at, "
+    "CAST(upstream AS BLOB), CAST(error AS BLOB), CAST(result AS BLOB)"
+)
+
+PENDING_UNITS: Final = f"""
+SELECT octet_length(data), {_COLUMNS}
+FROM units WHERE {IS_PENDING} ORDER BY queue_seq
+"""
+
+# Births and patches of the pending units up to a place in the queue. A unit's data starts
+# at its newest whole value, `patched` patches back, or at its birth.
+PENDING_BIRTHS: Final = f"""
+SELECT id, CAST(data AS BLOB) FROM units WHERE {IS_PENDING} AND queue_seq <= ?
+"""
+PENDING_PATCHES: Final = f"""
+SELECT unit, patch FROM (
+    SELECT e.unit, e.seq, e.patch, u.patched,
+        row_number() OVER (PARTITION BY e.unit ORDER BY e.seq DESC) AS back
+    FROM units AS u JOIN events AS e ON e.unit = u.id
+    WHERE u.{IS_PENDING} AND u.queue_seq <= ? AND u.hops > 0 AND e.patch IS NOT NULL
+)
+WHERE back <= patched + 1 ORDER BY unit, seq
+"""
+
+MARKS: Final = "SELECT name, value FROM marks"
+INPUT_STATE: Final = "SELECT input, key, value FROM input_state"
+NEWEST_VERSION: Final = "SELECT max(version) FROM versions"
+FACTS: Final = "SELECT key, value FROM meta WHERE key IN ('pause_reason', 'ttl_anchor')"
+
+
+async def recover(rows: Rows) -> Recovery:
+    """The state a run starts from. Raises: Unreadable."""
+    found, marks, states, version, facts = await rows.together(
+        (PENDING_UNITS, ()), (MARKS, ()), (INPUT_STATE, ()), (NEWEST_VERSION, ()), (FACTS, ())
+    )
+    data = await _data(rows, _resident(found))
+    units = [PendingUnit(*(*row[1:], data.get(row[1]))) for row in found]
+    kept: dict[str, str] = dict(facts)
+    anchor = kept.get("ttl_anchor")
+    return Recovery(
+        units=units,
+        next_queue_seq=max((unit.queue_seq for unit in units), default=0) + 1,
+        marks=dict(marks),
+        version=version[0][0],
+        input_state=_by_input(states),
+        pause_reason=kept.get("pause_reason"),
+        ttl_anchor=int(anchor) if anchor is not None else None,
+    )
+
+
+def _resident(found: Iterable[Row]) -> int:
+    """The last place in the queue whose payload is loaded; -1 for none."""
+    size, last = 0, -1
+    for row in found:
+        size += row[0] or 0
+        if size > DATA_BYTES_LIMIT and last >= 0:
+            break
+        last = row[7]
+    return last
+
+
+async def _data(rows: Rows, last: int) -> dict[str, bytes]:
+    births, steps = await rows.together((PENDING_BIRTHS, (last,)), (PENDING_PATCHES, (last,)))
+    made: dict[str, list[str]] = {}
+    for unit, patch in steps:
+        made.setdefault(unit, []).append(patch)
+    return {
+        unit: patches.fold(birth, made.get(unit, ())) for unit, birth in births if birth is not None
+    }
+
+
+def _by_input(states: Iterable[Row]) -> dict[str, dict[str, str]]:
+    made: dict[str, dict[str, str]] = {}
+    for name, key, value in states:
+        made.setdefault(name, {})[key] = value
+    return made

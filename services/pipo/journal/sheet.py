@@ -1,0 +1,303 @@
+"""One transaction's draft: what its changes did to rows, events and counters, before any SQL.
+
+The writer loads the rows that a transaction touches, lets every change apply itself to
+this draft in order, and writes the draft's sets with a handful of statements. So a
+hundred packets that are accepted, written and delivered in one transaction are one
+set of rows in their last state and one set of events, however their changes interleave.
+
+Nothing here reads a clock, a file or a database, and nothing here knows one change
+from another: a change enters a unit through `enter`, which holds it to its legal states.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from pipo.errors import InvalidState
+
+SETTLED = frozenset({"delivered", "filtered", "dead_lettered", "rejected"})
+
+# seq, at, unit, type, node, state, detail, patch, ms
+EventRow = tuple[
+    int,
+    int,
+    str | None,
+    str,
+    str | None,
+    str | None,
+    str | None,
+    str | None,
+    float | None,
+]
+
+Legal = Mapping[str | None, tuple[str, ...]]
+
+
+class IllegalChange(InvalidState):
+    """A change that its unit's state does not allow; nothing of its caller was written."""
+
+    def __init__(self, unit: str, state: str | None, change: str) -> None:
+        found = f"is {state}" if state else "does not exist"
+        super().__init__(
+            f"{change} does not apply to {unit}, which {found}",
+            hint="look at it with pipo inspect",
+        )
+        self.unit = unit
+        self.state = state
+        self.change = change
+
+
+@dataclass(slots=True)
+class UnitRow:
+    """A unit's row as the transaction will leave it.
+
+    `was` is the state found on disk, None for a unit that is born here. `result` and
+    `error` of a found row are not loaded: None leaves them, an empty text clears them.
+    """
+
+    id: str
+    state: str
+    version: int
+    input: str
+    trigger: str
+    source: str
+    received_at: int
+    updated_at: int
+    cursor: str | None = None
+    queue_seq: int | None = None
+    root: str | None = None
+    parent: str | None = None
+    branch: str = ""
+    attempt: int = 0
+    retry_at: int | None = None
+    iteration: int = 0
+    hops: int = 0
+    patched: int = 0
+    key: str | None = None
+    upstream: str | None = None
+    write_no: int = 0
+    acked_write_no: int | None = None
+    ack_by: str | None = None
+    deadline_at: int | None = None
+    held: str | None = None
+    group_size: int | None = None
+    settled_at: int | None = None
+    error: str | None = None
+    result: str | None = None
+    data: str | None = None
+    was: str | None = None
+
+
+# What a transaction may alter in a row that it found; the order of loading and of updating.
+MUTABLE = (
+    "state",
+    "cursor",
+    "queue_seq",
+    "attempt",
+    "retry_at",
+    "iteration",
+    "hops",
+    "patched",
+    "version",
+    "key",
+    "write_no",
+    "acked_write_no",
+    "ack_by",
+    "deadline_at",
+    "held",
+    "group_size",
+    "updated_at",
+    "settled_at",
+)
+# What is loaded beside it, to know the unit.
+FIXED = ("id", "root", "parent", "branch", "input", "trigger", "source", "received_at")
+
+# A found row as the guard query gives it: FIXED then MUTABLE.
+FoundRow = list[Any]
+
+
+class Applicable(Protocol):
+    """A change, as far as the draft needs to know it."""
+
+    def apply(self, sheet: Sheet) -> str | None:
+        """Applies the change; the id of the packet it duplicates, where it does."""
+
+
+@dataclass(slots=True)
+class _Undo:
+    """What a careful draft needs to take one caller back."""
+
+    rows: dict[str, UnitRow | None]
+    events: int
+    next_seq: int
+    deltas: dict[str, int]
+    meta: dict[str, str | None]
+    marks: dict[str, int]
+    input_state: dict[tuple[str, str], str]
+    inbox: dict[tuple[str, str], tuple[str, str, int]]
+    versions: int
+
+
+@dataclass(slots=True)
+class Sheet:
+    """The draft. `careful` keeps what `take_back` needs; the usual draft does without."""
+
+    next_seq: int
+    found: Mapping[str, FoundRow]
+    known_versions: set[int]
+    known_keys: Mapping[tuple[str, str], str]
+    known_meta: Mapping[str, str]
+    careful: bool = False
+    rows: dict[str, UnitRow] = field(default_factory=dict)
+    events: list[EventRow] = field(default_factory=list)
+    deltas: dict[str, int] = field(default_factory=dict)
+    meta: dict[str, str | None] = field(default_factory=dict)
+    marks: dict[str, int] = field(default_factory=dict)
+    input_state: dict[tuple[str, str], str] = field(default_factory=dict)
+    inbox: dict[tuple[str, str], tuple[str, str, int]] = field(default_factory=dict)
+    versions: list[tuple[Any, ...]] = field(default_factory=list)
+    kinds: set[type] = field(default_factory=set)
+    _undo: _Undo | None = None
+
+    # ── what changes do ──────────────────────────────────────────────────────
+
+    def enter(self, unit: str, legal: Legal, change: str, to: str | None, at: int) -> UnitRow:
+        """The unit's row, moved to state `to` (None: where it is) as `legal` allows.
+
+        A move to a next step starts the attempts over; a settled row keeps the last one.
+        Raises: IllegalChange, naming the state found.
+        """
+        held = self.rows.get(unit)
+        row = held or self._load(unit)
+        found = row.state if row is not None else None
+        targets = legal.get(found)
+        if row is None or targets is None or (to or found) not in targets:
+            raise IllegalChange(unit, found, change)
+        if self._undo is not None and unit not in self._undo.rows:
+            self._undo.rows[unit] = _copy(held) if held is not None else None
+        self.rows[unit] = row
+        row.updated_at = at
+        if to is not None:
+            row.state = to
+            row.retry_at = None
+            if to in SETTLED:
+                row.settled_at = at
+                row.cursor = None
+            else:
+                row.settled_at = None
+                row.attempt = 0
+        return row
+
+    def bear(self, row: UnitRow, legal: Legal, change: str) -> None:
+        """Adds a unit that does not exist yet.
+
+        Raises: IllegalChange, when it does.
+        """
+        existing = self.rows.get(row.id) or self._load(row.id)
+        if existing is not None or row.state not in legal[None]:
+            raise IllegalChange(row.id, existing.state if existing else None, change)
+        if self._undo is not None and row.id not in self._undo.rows:
+            self._undo.rows[row.id] = None
+        self.rows[row.id] = row
+
+    def event(
+        self,
+        at: int,
+        type: str,
+        unit: str | None = None,
+        node: str | None = None,
+        state: str | None = None,
+        detail: str | None = None,
+        patch: str | None = None,
+        ms: float | None = None,
+    ) -> None:
+        """Adds the next event; `state` only where the event changed a state or a place."""
+        seq = self.next_seq
+        self.next_seq = seq + 1
+        self.events.append((seq, at, unit, type, node, state, detail, patch, ms))
+
+    def count(self, name: str) -> None:
+        """Raises one counter by one."""
+        self.deltas[name] = self.deltas.get(name, 0) + 1
+
+    def packet_of(self, sender: str, key: str) -> str | None:
+        """The packet that this sender's key already made."""
+        entry = self.inbox.get((sender, key))
+        return entry[0] if entry else self.known_keys.get((sender, key))
+
+    def fact(self, key: str) -> str | None:
+        """A row of `meta`, with what this transaction did to it."""
+        return self.meta[key] if key in self.meta else self.known_meta.get(key)
+
+    # ── what the writer does ─────────────────────────────────────────────────
+
+    def begin_caller(self) -> None:
+        """Notes where the next caller begins; only a careful draft can take it back."""
+        self._undo = _Undo(
+            {},
+            len(self.events),
+            self.next_seq,
+            dict(self.deltas),
+            dict(self.meta),
+            dict(self.marks),
+            dict(self.input_state),
+            dict(self.inbox),
+            len(self.versions),
+        )
+
+    def take_back(self) -> None:
+        """Undoes everything since `begin_caller`."""
+        undo = self._undo
+        assert undo is not None, "take_back without begin_caller"
+        for unit, row in undo.rows.items():
+            if row is None:
+                del self.rows[unit]
+            else:
+                self.rows[unit] = row
+        del self.events[undo.events :]
+        self.next_seq = undo.next_seq
+        self.deltas, self.meta, self.marks = undo.deltas, undo.meta, undo.marks
+        self.input_state, self.inbox = undo.input_state, undo.inbox
+        for version in self.versions[undo.versions :]:
+            self.known_versions.discard(version[0])
+        del self.versions[undo.versions :]
+
+    def born(self) -> list[UnitRow]:
+        """Rows to insert."""
+        return [row for row in self.rows.values() if row.was is None]
+
+    def changed(self) -> list[UnitRow]:
+        """Rows to update."""
+        return [row for row in self.rows.values() if row.was is not None]
+
+    def totals(self) -> dict[str, int]:
+        """Every counter that moves, with by how much: what changes counted, states, events."""
+        totals = dict(self.deltas)
+        for row in self.rows.values():
+            if row.root is None and row.state != row.was:
+                now = f"now.{row.state}"
+                totals[now] = totals.get(now, 0) + 1
+                if row.was is not None:
+                    was = f"now.{row.was}"
+                    totals[was] = totals.get(was, 0) - 1
+        for event in self.events:
+            name = f"total.{event[3]}"
+            totals[name] = totals.get(name, 0) + 1
+        return {name: delta for name, delta in totals.items() if delta}
+
+    def _load(self, unit: str) -> UnitRow | None:
+        found = self.found.get(unit)
+        if found is None:
+            return None
+        fields: dict[str, Any] = dict(zip(_LOADED, found, strict=True))
+        return UnitRow(**fields, was=fields["state"])
+
+
+_LOADED = FIXED + MUTABLE
+_FIELDS = tuple(UnitRow.__slots__)
+
+
+def _copy(row: UnitRow) -> UnitRow:
+    return UnitRow(*(getattr(row, name) for name in _FIELDS))
