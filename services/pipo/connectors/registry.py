@@ -54,6 +54,17 @@ def is_built(kind: Kind, name: str) -> bool:
     return found is not None and find_spec(f"{found[1]}.{kind}") is not None
 
 
+def require_built(kind: Kind, name: str, settings: Mapping[str, Any]) -> None:
+    """Passes when this version can run a role with these settings, rendered or not.
+
+    A module says what it cannot do yet in `refuse(settings)`.
+    Raises: NotFound, InvalidState.
+    """
+    refuse = getattr(_module(kind, name), "refuse", None)
+    if refuse is not None:
+        refuse(settings)
+
+
 def build_inputs(name: str, specs: Sequence[InputSpec], context: InputContext) -> Input:
     """One object for all the inputs of one kind in a pipeline.
 
