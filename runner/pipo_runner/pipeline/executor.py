@@ -28,11 +28,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
-from pipo.journal.changes import SAME as UNCHANGED
-from pipo.journal.changes import Change, Filtered, Retried, Stepped
-
 from pipo.clock import Clock
 from pipo.connectors.contract import Settlement, StepCall
+from pipo.journal.changes import SAME as UNCHANGED
+from pipo.journal.changes import Change, Filtered, Retried, Stepped
 from pipo_runner.pipeline.failures import (
     PACKET_ERRORS,
     Failure,
@@ -57,9 +56,11 @@ class Stages(Protocol):
 
 
 class Stager(Protocol):
-    def stage(
-        self, *changes: Change, done: Callable[[BaseException | None], None] | None = None
-    ) -> None: ...
+    """The journal, as the stages use it: `stage` joins a commit, `submit` asks for one."""
+
+    def stage(self, *changes: Change) -> None: ...
+
+    def submit(self, *changes: Change, done: Callable[[BaseException | None], None]) -> None: ...
 
 
 class Executor:
@@ -147,7 +148,7 @@ class Executor:
         ended, self._steps, self._ends = self._ended, [], []
         self._ended = []
         if ended:
-            self._journal.stage(*changes, done=lambda error: self._after(ended, error))
+            self._journal.submit(*changes, done=lambda error: self._after(ended, error))
         elif changes:
             self._journal.stage(*changes)
         self.output.flush()

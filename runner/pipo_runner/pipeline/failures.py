@@ -10,11 +10,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pipo.journal.changes import Change, DeadLettered, Dropped, PacketError
-
 from pipo.connectors.contract import ConnectorError
+from pipo.journal.changes import Change, DeadLettered, Dropped, PacketError
 from pipo.lang.durations import show
-from pipo.lang.expressions import LanguageError
+from pipo.lang.faults import LanguageError
 from pipo.lang.templates import Template
 from pipo_runner.pipeline.rendering import RenderError
 

@@ -6,10 +6,9 @@ is answered before the commit that holds it.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Protocol
-
-from pipo.journal.changes import Change, PacketError
+from typing import Protocol
 
 from pipo.clock import Clock
 from pipo.connectors.contract import (
@@ -21,6 +20,7 @@ from pipo.connectors.contract import (
     Taken,
 )
 from pipo.journal import changes as journaled
+from pipo.journal.changes import Change, PacketError
 from pipo.payload import BadPayload, encode
 from pipo_runner.pipeline.admission import Admission
 from pipo_runner.pipeline.failures import Failure, packet_error
@@ -32,7 +32,7 @@ from pipo_runner.pipeline.units import Unit
 
 
 class Committer(Protocol):
-    async def commit(self, *changes: Change) -> list[Any]: ...
+    def submit(self, *changes: Change, done: Callable[[BaseException | None], None]) -> None: ...
 
 
 class PipelineIntake:
@@ -80,17 +80,34 @@ class PipelineIntake:
             refusal = self._admission.reserve(arrival.input)
             taken.append(refusal or self._judge(arrival, plan, at, changes, units))
         if changes:
-            try:
-                await self._journal.commit(*changes)
-            except BaseException:
-                self._admission.give_back(len(units))
-                raise
+            durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            # Not tied to this wait: a sender that goes away leaves packets that go on.
+            self._journal.submit(
+                *changes, done=lambda error: self._committed(units, at, durable, error)
+            )
+            await durable
+        return taken
+
+    def _committed(
+        self,
+        units: list[Unit],
+        at: int,
+        durable: asyncio.Future[None],
+        error: BaseException | None,
+    ) -> None:
+        """The arrivals are on disk, or were refused by the journal as a whole."""
+        if error is not None:
+            self._admission.give_back(len(units))
+            if not durable.done():
+                durable.set_exception(error)
+            return
         for unit in units:
             self._pending.add(unit)
             self._enqueue(unit)
         if units:
             self._on_accepted(len(units), at)
-        return taken
+        if not durable.done():
+            durable.set_result(None)
 
     def _judge(
         self, arrival: Arrival, plan: Plan, at: int, changes: list[Change], units: list[Unit]

@@ -62,14 +62,15 @@ class Measures:
     ) -> pipo_pb2.PipelineInfo:
         """The pipeline as `pipo status` shows it."""
         rows = self._journal.rows
-        stats = to_proto.stats(
-            self._journal.counters,
-            oldest=await reads.oldest_pending(rows),
-            last_delivery_at=await reads.last_delivery_at(rows),
-            now_ms=now_ms,
-            in_per_min=in_per_min,
-            uptime_s=uptime_s,
-        )
+        stats = to_proto.stats(self._journal.counters)
+        stats.in_per_min, stats.uptime = in_per_min, uptime_s
+        last_delivery_at = await reads.last_delivery_at(rows)
+        if last_delivery_at is not None:
+            stats.last_delivery_at = last_delivery_at
+        oldest = await reads.oldest_pending(rows)
+        if oldest is not None:
+            stats.oldest_pending_received_at = oldest.received_at
+            stats.oldest_pending_ms = max(0, now_ms - oldest.received_at)
         nodes = [node.id for node in plan.pipeline.nodes] + ["$output"]
         latency = await reads.latency(rows, nodes)
         notes = []
@@ -89,7 +90,7 @@ class Measures:
             stats=stats,
             checkers=checkers,
             notes=notes,
-            latency=[to_proto.latency(one) for one in latency],
+            latency=[to_proto.message(pipo_pb2.NodeLatency, one) for one in latency],
             inputs=[
                 pipo_pb2.InputInfo(
                     name=one.name,

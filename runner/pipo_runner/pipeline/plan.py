@@ -11,15 +11,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from pipo.lang.model import ErrorPolicy, Node, Pipeline, Retention
-
 from pipo.connectors.contract import Manifest, PureStep, StepCall
 from pipo.errors import InvalidState
-from pipo.lang.expressions import Expression, compile_expression, truthy
+from pipo.lang.expressions import Expression, compile_expression
+from pipo.lang.model import ErrorPolicy, Node, Pipeline, Retention
 from pipo.lang.templates import Template, compile_template
 from pipo_runner.pipeline.rendering import Settings
 from pipo_runner.pipeline.units import OUTPUT
 
+Run = Callable[[dict[str, Any], StepCall], Any]
 SAME: Final = object()
 """A step's result when the data goes on unchanged."""
 
@@ -30,7 +30,7 @@ class PlannedNode:
 
     id: str
     kind: str
-    run: Callable[[dict[str, Any], StepCall], Any]
+    run: Run
     follows: str
     policy: ErrorPolicy
     message: Template | None
@@ -54,7 +54,7 @@ class Rules:
         """The first rule that does not hold and why, or None (edge 8)."""
         for text, expression in self.rules:
             try:
-                if not truthy(expression.evaluate(scope)):
+                if not expression.holds(scope):
                     return text, f"the rule '{text}' does not hold"
             except Exception as error:
                 return text, f"the rule '{text}' could not be evaluated: {error}"
@@ -164,10 +164,7 @@ def _plan_node(
     if node.kind == "filter":
         condition = compile_expression(node.uses)
 
-        def keep(scope: dict[str, Any], call: StepCall) -> Any:
-            return SAME if truthy(condition.evaluate(scope)) else FILTERED
-
-        run, uses_meta = keep, "meta" in condition.names
+        run, uses_meta = _keep(condition), "meta" in condition.names
     else:
         run, uses_meta = _connector_step(node, manifests, folder, build_step)
     return PlannedNode(
@@ -181,12 +178,16 @@ def _plan_node(
     )
 
 
+def _keep(condition: Expression) -> Run:
+    return lambda scope, call: SAME if condition.holds(scope) else FILTERED
+
+
 def _connector_step(
     node: Node,
     manifests: Mapping[str, Manifest],
     folder: Path,
     build_step: Callable[[str, str], PureStep],
-) -> tuple[Callable[[dict[str, Any], StepCall], Any], bool]:
+) -> tuple[Run, bool]:
     manifest = manifests[node.uses]
     role = manifest.tap if node.kind == "tap" else manifest.transform
     assert role is not None, node.uses

@@ -15,9 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipo.journal.sqlite_journal import PendingUnit, Recovery, SqliteJournal
-from pipo.lang.model import Pipeline
-
 from pipo.clock import Clock
 from pipo.connectors import registry as connectors
 from pipo.connectors.contract import (
@@ -34,6 +31,8 @@ from pipo.home.config import Config
 from pipo.home.registry import Entry
 from pipo.journal import reads
 from pipo.journal.changes import Change, Delivered, Draining, Started, Stopped
+from pipo.journal.sqlite_journal import PendingUnit, Recovery, SqliteJournal
+from pipo.lang.model import Pipeline
 from pipo.payload import decode
 from pipo.rpc.server import RunningServer, serve
 from pipo.rpc.stubs import pipeline_pb2, pipo_pb2
@@ -94,7 +93,7 @@ class PipelineProcess:
         self._config = config
         self._clock = clock
         self._definition = definition
-        self.journal = journal
+        self._journal = journal
         self._log = logger("pipeline")
         self._started_at = clock.now_ms()
         self._token = internal_token
@@ -103,9 +102,10 @@ class PipelineProcess:
         self._status = "starting"
         self._end: asyncio.Future[End] = asyncio.get_running_loop().create_future()
         self._crash: BaseException | None = None
+        self._harder: End | None = None
         self._timers = Timers(self._crashed)
         self._rate = MinuteRate()
-        self._budget = BodyBudget(BODIES_LIMIT * config.packet_limit)
+        self._budget = BodyBudget(BODIES_LIMIT * config.packet_limit_bytes)
         self._inputs: list[Input] = []
         self._server: RunningServer | None = None
         self._http: Any = None
@@ -123,7 +123,7 @@ class PipelineProcess:
         mask(self._redactor)
         env = {k: os.environ[k] for k in self._config.env_allow if k in os.environ}
         scopes = Scopes(self.name, env=env, secrets=resolved)
-        recovery = await self.journal.recover()
+        recovery = await self._journal.recover()
         plans = Plans(connectors.manifests(), self._folder, self._build_step)
         await self._resume_versions(plans, recovery, pipeline)
         self._plans = plans
@@ -144,7 +144,7 @@ class PipelineProcess:
         registry.write(self._home, self._entry(address))
         self._admission.open()
         self._executor.open()
-        self.journal.failed.add_done_callback(self._journal_failed)
+        self._journal.failed.add_done_callback(self._journal_failed)
         self._log.info(
             "pipeline started",
             action="pipeline_started",
@@ -169,7 +169,7 @@ class PipelineProcess:
             folder=self._folder,
             clock=self._clock,
             log=self._connector_log,
-            packet_limit=self._config.packet_limit,
+            packet_limit=self._config.packet_limit_bytes,
         )
 
     def _connector_log(self, level: str, message: str, **keys: Any) -> None:
@@ -178,7 +178,7 @@ class PipelineProcess:
     async def _resume_versions(self, plans: Plans, recovery: Recovery, pipeline: Pipeline) -> None:
         """Puts the file's version in force and makes the plans of pending packets."""
         at = self._clock.now_ms()
-        newest = await reads.latest_version(self.journal.rows)
+        newest = await reads.latest_version(self._journal.rows)
         added = next_version(
             self._definition, None if newest is None else (newest.version, newest.hash), at
         )
@@ -187,17 +187,17 @@ class PipelineProcess:
         await plans.add_older({unit.version for unit in recovery.units}, self._version_source)
         changes: list[Change] = [] if added is None else [added]
         changes.append(Started(version, len(recovery.units), at))
-        await self.journal.commit(*changes)
+        await self._journal.commit(*changes)
 
     async def _version_source(self, version: int) -> str | None:
-        return await reads.version_source(self.journal.rows, version)
+        return await reads.version_source(self._journal.rows, version)
 
     def _assemble(self, pipeline: Pipeline, scopes: Scopes, recovery: Recovery) -> None:
         self._pending = Pending(self._settlement)
         self._admission = Admission(buffer_max=pipeline.buffer_max, pending=len(recovery.units))
         self._pending.on_settled = self._settled
         common: dict[str, Any] = {
-            "journal": self.journal,
+            "journal": self._journal,
             "scopes": scopes,
             "pending": self._pending,
             "timers": self._timers,
@@ -226,7 +226,7 @@ class PipelineProcess:
         self._executor.output = self._writing
         self._scopes = scopes
         self._intake = PipelineIntake(
-            journal=self.journal,
+            journal=self._journal,
             admission=self._admission,
             pending=self._pending,
             plan=self._plans.current,
@@ -235,7 +235,7 @@ class PipelineProcess:
             clock=self._clock,
             enqueue=self._executor.enqueue,
             next_queue_seq=recovery.next_queue_seq,
-            packet_limit=self._config.packet_limit,
+            packet_limit=self._config.packet_limit_bytes,
             redact=self._redactor.text,
             input_state=self._input_state,
             on_accepted=self._rate.add,
@@ -244,11 +244,11 @@ class PipelineProcess:
             name=self.name,
             inputs=pipeline.inputs,
             intake=self._intake,
-            packet_limit=self._config.packet_limit,
+            packet_limit=self._config.packet_limit_bytes,
             timers=self._timers,
         )
-        self.measures = Measures(self.journal, self._pending)
-        self.journal.commit_observer = self.measures.committed
+        self.measures = Measures(self._journal, self._pending)
+        self._journal.commit_observer = self.measures.committed
 
     def _settled(self, ended: list[Unit], settlement: Settlement) -> None:
         self._admission.give_back(len(ended))
@@ -273,7 +273,7 @@ class PipelineProcess:
             folder=self._folder,
             clock=self._clock,
             log=self._connector_log,
-            packet_limit=self._config.packet_limit,
+            packet_limit=self._config.packet_limit_bytes,
             intake=self._intake,
         )
         for via, specs in kinds.items():
@@ -329,7 +329,7 @@ class PipelineProcess:
                     await self._verify_again(unit, plan, row.result or b"null")
         if delivered:
             at = self._clock.now_ms()
-            await self.journal.commit(*(Delivered(one, None, at) for one in delivered))
+            await self._journal.commit(*(Delivered(one, None, at) for one in delivered))
             self._pending.settled(delivered, Settlement("delivered"))
         if found:
             self._log.info("resuming packets", action="resuming", units=len(found), **rows)
@@ -347,19 +347,23 @@ class PipelineProcess:
     async def _load(self, unit: Unit) -> None:
         """Brings a payload back that was left in the journal."""
         if unit.data is UNLOADED:
-            raw = await reads.data_of(self.journal.rows, unit.id)
+            raw = await reads.data_of(self._journal.rows, unit.id)
             if raw is None:
                 raise Internal(f"the journal has no data of {unit.id}", hint="please report this")
             unit.data = decode(raw)
 
     async def _input_state(self, input_name: str) -> Mapping[str, str]:
-        return await reads.input_state(self.journal.rows, input_name)
+        return await reads.input_state(self._journal.rows, input_name)
 
     async def _settlement(self, packet_id: str) -> Settlement:
-        found = await reads.state_of(self.journal.rows, packet_id)
+        found = await reads.state_of(self._journal.rows, packet_id)
         return Settlement("accepted" if found is None else found)
 
     # ── what others ask ──────────────────────────────────────────────────────
+
+    @property
+    def journal(self) -> reads.Source:
+        return self._journal
 
     @property
     def version(self) -> int:
@@ -373,7 +377,7 @@ class PipelineProcess:
         """A gateway's stream of HTTP requests."""
         return HttpDoor(
             self._http,
-            packet_limit=self._config.packet_limit,
+            packet_limit=self._config.packet_limit_bytes,
             budget=self._budget,
             timers=self._timers,
             name=peer,
@@ -419,7 +423,6 @@ class PipelineProcess:
 
     async def run_to_end(self) -> int:
         """Waits for an end and carries it out; the exit code."""
-        self._harder: End | None = None
         end = await self._end
         if self._crash is not None:
             raise self._crash
@@ -438,7 +441,7 @@ class PipelineProcess:
         self._status = "draining"
         self._admission.close("draining")
         await self._close_inputs()
-        await self.journal.commit(Draining(self._clock.now_ms()))
+        await self._journal.commit(Draining(self._clock.now_ms()))
         lifetime = self._plans.current().pipeline.lifetime
         timeout_ms = 120_000.0 if lifetime is None else lifetime.drain_timeout_ms
         return await self._pending.emptied(timeout_ms / 1000.0)
@@ -454,12 +457,12 @@ class PipelineProcess:
         grace_s = NOW_GRACE_S if end.kind == "now" else self._config.stop_timeout_s
         await self._writing.idle(grace_s)
         self._pending.release_waits()
-        await self.journal.commit(Stopped(end.reason, self._clock.now_ms()))
+        await self._journal.commit(Stopped(end.reason, self._clock.now_ms()))
         if self._server is not None:
             await self._server.stop(REQUESTS_GRACE_S)
         await self._timers.close(REQUESTS_GRACE_S)
         await self._output.close()
-        await self.journal.close(clean=True)
+        await self._journal.close(clean=True)
         registry.remove(self._home, self.name)
 
     async def _close_inputs(self) -> None:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from pipo.lang.model import Input
+from pipo.connectors.formats import parse_pushed
 
 from pipo.connectors.contract import (
     Accepted,
@@ -18,6 +18,7 @@ from pipo.connectors.contract import (
     Taken,
 )
 from pipo.errors import BadRequest, PipoError, Rejected, Unavailable
+from pipo.lang.model import Input
 from pipo.payload import BadPayload, decode
 from pipo.rpc.stubs import packet_pb2, pipo_pb2
 from pipo_runner.pipeline.timers import Timers
@@ -147,8 +148,7 @@ class Pushes:
             data = decode(raw)
         except BadPayload as error:
             raise BadRequest(f"data is not JSON: {error}", hint="send one JSON value") from None
-        if isinstance(data, str) and entry.format != "json":
-            data = self._parse(entry.format, data)
+        data = parse_pushed(entry.format, data)
         return Arrival(input=entry.name, data=data, trigger="push", source=source or "api")
 
     def _input(self, name: str) -> Input:

@@ -24,8 +24,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Final, Protocol
+from typing import Final
 
+from pipo.journal.recover import PendingUnit
 from pipo.payload import decode
 from pipo_runner.pipeline.units import UNLOADED, Unit
 
@@ -67,27 +68,7 @@ def decide(finding: Finding) -> Row:
     return row
 
 
-class Found(Protocol):
-    """A pending unit's row, as the journal gives it (`journal.PendingUnit`)."""
-
-    id: str
-    version: int
-    input: str
-    trigger: str
-    source: str
-    received_at: int
-    queue_seq: int
-    cursor: str
-    attempt: int
-    hops: int
-    iteration: int
-    write_no: int
-    retry_at: int | None
-    key: str | None
-    data: bytes | None
-
-
-def unit_of(row: Found) -> Unit:
+def unit_of(row: PendingUnit) -> Unit:
     """The unit in memory; a payload that the journal did not hand over stays there."""
     return Unit(
         id=row.id,

@@ -13,8 +13,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from pipo.lang.expressions import MISSING
-from pipo.lang.templates import Hole, compile_template, split_template
+from pipo.lang.expressions import Expression, compile_expression
+from pipo.lang.templates import Hole, compile_template, split
+from pipo.lang.values import MISSING
 
 Scope = Mapping[str, Any]
 # What the operator sets; everything else in a path comes from a packet.
@@ -95,8 +96,11 @@ class PathTemplate:
     def __init__(self, text: str, folder: Path) -> None:
         self._text = text
         self._folder = folder
-        self._parts = split_template(text)
-        holes = [part for part in self._parts if isinstance(part, Hole)]
+        self._parts = [
+            compile_expression(part.source) if isinstance(part, Hole) else part
+            for part in split(text)
+        ]
+        holes = [part for part in self._parts if isinstance(part, Expression)]
         self.names = frozenset(name for hole in holes for name in hole.names)
         self.constant: str | None = None
         if not holes:
@@ -109,7 +113,7 @@ class PathTemplate:
         text = ""
         lane: str | None = None
         for part in self._parts:
-            if not isinstance(part, Hole):
+            if isinstance(part, str):
                 text += part
                 continue
             value = self._text_of(part.evaluate(scope))

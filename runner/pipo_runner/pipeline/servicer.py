@@ -30,7 +30,9 @@ class Process(Protocol):
     name: str
     verifications: Verifications
     pushes: Pushes
-    journal: reads.Source
+
+    @property
+    def journal(self) -> reads.Source: ...
 
     @property
     def version(self) -> int: ...
@@ -123,7 +125,7 @@ class PipelineServicer(pipeline_pb2_grpc.PipelineServicer):
                 f"no packet {request.packet_id} in {self._process.name}",
                 hint=f"pipo packets {self._process.name} lists them",
             )
-        return to_proto.trace(trace, source=RUNNER)
+        return to_proto.trace(trace, source=RUNNER, pipeline=self._process.name)
 
     async def ListEvents(
         self, request: pipo_pb2.ListEventsRequest, context: grpc.aio.ServicerContext

@@ -28,11 +28,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterat
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from pipo.journal.changes import Change, DeadLettered, Delivered, Unverified
-
 from pipo.clock import Clock
 from pipo.connectors.contract import OutputRole, Settlement
 from pipo.crashpoints import reach
+from pipo.journal.changes import Change, DeadLettered, Delivered, Unverified
 from pipo.payload import encode
 from pipo.rpc.stubs import checker_pb2 as pb
 from pipo_runner.pipeline.executor import Executor, Stager
@@ -294,8 +293,11 @@ class Verifications:
         if passed:
             at = self._clock.now_ms()
             reach("verdict.before_commit")
-            self._journal.stage(
-                *(Delivered(w.unit.id, evidence or None, at) for w, evidence in passed),
+            self._journal.submit(
+                *(
+                    Delivered(w.unit.id, evidence or None, at, check=w.plan.check)
+                    for w, evidence in passed
+                ),
                 done=lambda error: self._after([w for w, _ in passed], "delivered", "", error),
             )
         self._refill()
@@ -346,7 +348,7 @@ class Verifications:
             Unverified(unit=unit.id, error=error, evidence=evidence, at=at),
             DeadLettered(unit=unit.id, error=error, node=VERIFY, at=at, ms=elapsed_ms),
         ]
-        self._journal.stage(
+        self._journal.submit(
             *changes,
             done=lambda failed: self._after([waiting], "dead_lettered", error.message, failed),
         )

@@ -27,8 +27,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pipo.journal.changes import Change, Delivered, Marked, Retried, Writing, Written
-
 from pipo.clock import Clock
 from pipo.connectors.contract import (
     ConnectorError,
@@ -41,6 +39,7 @@ from pipo.connectors.contract import (
     WriteUnit,
 )
 from pipo.crashpoints import reach
+from pipo.journal.changes import Change, Delivered, Marked, Retried, Writing, Written
 from pipo.payload import encode
 from pipo_runner.pipeline.executor import Executor, Stager
 from pipo_runner.pipeline.failures import (
@@ -136,7 +135,7 @@ class OutputStage:
         if self._refusals:
             refused, changes = self._refused, self._refusals
             self._refused, self._refusals = [], []
-            self._journal.stage(*changes, done=lambda error: self._after_end(refused, error))
+            self._journal.submit(*changes, done=lambda error: self._after_end(refused, error))
         for place in self._waiting:
             if place not in self._busy:
                 self._busy.add(place)
@@ -252,7 +251,7 @@ class OutputStage:
             p.unit.cursor, p.unit.attempt = VERIFY, 0
             p.unit.write_no += 1
         if changes:
-            self._journal.stage(*changes, done=lambda error: self._after_write(written, error))
+            self._journal.submit(*changes, done=lambda error: self._after_write(written, error))
         if not self._serial and written:
             self._executor.release(len(written))
         for prepared, error in failed:

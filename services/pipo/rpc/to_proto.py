@@ -7,7 +7,7 @@ knows, such as who answered.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, TypeVar
 
@@ -15,6 +15,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 
 from pipo.errors import Finding
+from pipo.journal.changes import PENDING
 from pipo.rpc.stubs import packet_pb2, pipo_pb2
 
 M = TypeVar("M", bound=Message)
@@ -51,6 +52,19 @@ def event_page(record: Any, source: str, pipeline: str) -> pipo_pb2.ListEventsRe
     for event in made.events:
         event.pipeline = pipeline
     return made
+
+
+def stats(counters: Mapping[str, int]) -> pipo_pb2.Stats:
+    """The counts that a person asks for, from the journal's counters (decisions 5, 36)."""
+    return pipo_pb2.Stats(
+        accepted=counters.get("all.accepted", 0),
+        delivered=counters.get("all.delivered", 0),
+        filtered=counters.get("all.filtered", 0),
+        pending=sum(counters.get(f"now.{state}", 0) for state in PENDING),
+        escalated=counters.get("now.escalated", 0),
+        dead_lettered=counters.get("now.dead_lettered", 0),
+        rejected=counters.get("total.packet.rejected", 0),
+    )
 
 
 def diagnostic(
