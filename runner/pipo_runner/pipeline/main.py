@@ -13,14 +13,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from pipo.journal.sqlite_journal import SqliteJournal
-
 from pipo.clock import SystemClock
 from pipo.connectors import registry as connectors
 from pipo.errors import Conflict, InvalidPipeline, PipoError
 from pipo.home import Home, tokens
 from pipo.home import config as configuration
 from pipo.home.leases import Lease
+from pipo.journal.sqlite_journal import SqliteJournal
 from pipo.telemetry.logs import logger
 from pipo_runner.pipeline.process import End, PipelineProcess
 from pipo_runner.pipeline.versions import read_definition
@@ -28,6 +27,7 @@ from pipo_runner.spec import ProcessSpec
 
 Report = Callable[[dict[str, Any]], None]
 CRASHED = 70
+JOURNAL_CLOSE_S = 5.0
 
 
 def run(spec: ProcessSpec, report: Report) -> int:
@@ -56,6 +56,7 @@ async def _run(spec: ProcessSpec, report: Report) -> int:
     # The definition first: a broken file never touches the journal.
     definition = read_definition(Path(spec.file), spec.name, connectors.manifests())
     lease = _lease(spec.name, files.lease, clock)
+    journal: SqliteJournal | None = None
     try:
         journal = SqliteJournal.open(files.folder, pipeline=spec.name, clock=clock)
         process = PipelineProcess(
@@ -78,6 +79,10 @@ async def _run(spec: ProcessSpec, report: Report) -> int:
         report({"error": {"code": "internal", "message": str(error), "hint": "see its log"}})
         return CRASHED
     finally:
+        if journal is not None:
+            # After a clean end this does nothing; otherwise the files stay as a crash leaves them.
+            async with asyncio.timeout(JOURNAL_CLOSE_S):
+                await journal.close(clean=False)
         lease.release()
 
 

@@ -16,7 +16,6 @@ from pipo.rpc import to_proto
 from pipo.rpc.stubs import pipeline_pb2, pipo_pb2
 from pipo.telemetry.metrics import Histogram
 from pipo_runner.pipeline.plan import Plan
-from pipo_runner.pipeline.settling import Pending
 
 GROUP_SIZES = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1000)
 
@@ -32,9 +31,8 @@ class Journal(Protocol):
 class Measures:
     """The numbers of one pipeline process."""
 
-    def __init__(self, journal: Journal, pending: Pending) -> None:
+    def __init__(self, journal: Journal) -> None:
         self._journal = journal
-        self._pending = pending
         self.commit_s = Histogram()
         self.group_size = Histogram(GROUP_SIZES)
         self.delivery_s = Histogram()

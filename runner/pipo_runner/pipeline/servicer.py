@@ -28,8 +28,12 @@ class Process(Protocol):
     """What the servicer needs of its process."""
 
     name: str
-    verifications: Verifications
-    pushes: Pushes
+
+    @property
+    def verifications(self) -> Verifications: ...
+
+    @property
+    def pushes(self) -> Pushes: ...
 
     @property
     def journal(self) -> reads.Source: ...

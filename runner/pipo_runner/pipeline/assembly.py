@@ -1,0 +1,158 @@
+"""Puts the parts of a pipeline process together; none of them makes another."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pipo.clock import Clock
+from pipo.connectors import registry as connectors
+from pipo.connectors.contract import Context, Input, InputContext, InputSpec, Output, Settlement
+from pipo.journal import reads
+from pipo.journal.sqlite_journal import Recovery, SqliteJournal
+from pipo.lang.model import Pipeline
+from pipo_runner.pipeline.admission import Admission
+from pipo_runner.pipeline.executor import Executor
+from pipo_runner.pipeline.ids import PacketIds
+from pipo_runner.pipeline.intake import PipelineIntake
+from pipo_runner.pipeline.measures import Measures
+from pipo_runner.pipeline.pushing import Pushes
+from pipo_runner.pipeline.rates import MinuteRate
+from pipo_runner.pipeline.rendering import Settings
+from pipo_runner.pipeline.scopes import Scopes
+from pipo_runner.pipeline.settling import Pending
+from pipo_runner.pipeline.timers import Timers
+from pipo_runner.pipeline.units import Unit
+from pipo_runner.pipeline.verification import Verifications
+from pipo_runner.pipeline.versions import Plans
+from pipo_runner.pipeline.writing import OutputStage
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What every part stands on; `context` is the connectors' view of it."""
+
+    journal: SqliteJournal
+    scopes: Scopes
+    plans: Plans
+    output: Output
+    timers: Timers
+    clock: Clock
+    context: Context
+    redact: Callable[[str], str]
+    load: Callable[[Unit], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The moving parts of one pipeline."""
+
+    pending: Pending
+    admission: Admission
+    executor: Executor
+    writing: OutputStage
+    verifications: Verifications
+    intake: PipelineIntake
+    pushes: Pushes
+    measures: Measures
+    rate: MinuteRate
+
+
+def assemble(pipeline: Pipeline, around: Surroundings, recovery: Recovery) -> Parts:
+    """Every part, connected; nothing runs yet."""
+    rows = around.journal.rows
+
+    async def settlement(packet_id: str) -> Settlement:
+        return Settlement(await reads.state_of(rows, packet_id) or "accepted")
+
+    async def input_state(input_name: str) -> Mapping[str, str]:
+        return await reads.input_state(rows, input_name)
+
+    pending = Pending(settlement)
+    admission = Admission(buffer_max=pipeline.buffer_max, pending=len(recovery.units))
+    rate = MinuteRate()
+    common: dict[str, Any] = {
+        "journal": around.journal,
+        "scopes": around.scopes,
+        "pending": pending,
+        "timers": around.timers,
+        "clock": around.clock,
+        "redact": around.redact,
+        "log": around.context.log,
+    }
+    executor = Executor(
+        **common, plan_of=around.plans.of, concurrency=pipeline.concurrency, load=around.load
+    )
+    role = connectors.manifests()[pipeline.output.to].output
+    assert role is not None, pipeline.output.to
+    verifications = Verifications(**common, executor=executor, output_role=role, load=around.load)
+    writing = OutputStage(
+        **common,
+        output=around.output,
+        executor=executor,
+        verify=verifications.add,
+        serial=pipeline.concurrency == 1,
+    )
+    executor.output = writing
+    intake = PipelineIntake(
+        journal=around.journal,
+        admission=admission,
+        pending=pending,
+        plan=around.plans.current,
+        scopes=around.scopes,
+        ids=PacketIds(),
+        clock=around.clock,
+        enqueue=executor.enqueue,
+        next_queue_seq=recovery.next_queue_seq,
+        packet_limit=around.context.packet_limit,
+        redact=around.redact,
+        input_state=input_state,
+        on_accepted=rate.add,
+    )
+    pushes = Pushes(
+        name=pipeline.name,
+        inputs=pipeline.inputs,
+        intake=intake,
+        packet_limit=around.context.packet_limit,
+        timers=around.timers,
+    )
+    measures = Measures(around.journal)
+    around.journal.commit_observer = measures.committed
+
+    def settled(ended: list[Unit], settlement: Settlement) -> None:
+        admission.give_back(len(ended))
+        if settlement.state == "delivered":
+            now = around.clock.now_ms()
+            for unit in ended:
+                measures.delivered((now - unit.received_at) / 1000.0)
+
+    pending.on_settled = settled
+    return Parts(
+        pending=pending,
+        admission=admission,
+        executor=executor,
+        writing=writing,
+        verifications=verifications,
+        intake=intake,
+        pushes=pushes,
+        measures=measures,
+        rate=rate,
+    )
+
+
+def build_inputs(pipeline: Pipeline, around: Surroundings, context: InputContext) -> list[Input]:
+    """One object for each kind of input, its settings rendered."""
+    kinds: dict[str, list[InputSpec]] = {}
+    for entry in pipeline.inputs:
+        role = connectors.manifests()[entry.via].input
+        assert role is not None, entry.via
+        settings = Settings(entry.settings, role.schema, context.folder)
+        spec = InputSpec(
+            entry.name,
+            settings.render(around.scopes.inputs()),
+            entry.format,
+            entry.on_invalid.respond,
+        )
+        kinds.setdefault(entry.via, []).append(spec)
+    return [connectors.build_inputs(via, specs, context) for via, specs in kinds.items()]

@@ -1,0 +1,76 @@
+"""Takes up what an earlier run left, as `recovery` decides."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+
+from pipo.connectors.contract import Settlement
+from pipo.errors import Internal
+from pipo.journal import reads
+from pipo.journal.changes import Delivered
+from pipo.journal.recover import PendingUnit
+from pipo.journal.sqlite_journal import SqliteJournal
+from pipo.payload import decode
+from pipo_runner.pipeline.assembly import Parts, Surroundings
+from pipo_runner.pipeline.plan import Plan
+from pipo_runner.pipeline.recovery import Decision, Finding, decide, unit_of
+from pipo_runner.pipeline.units import UNLOADED, VERIFY, Unit
+from pipo_runner.pipeline.writing import SETTLED_BY_WRITE
+
+
+def loader(journal: SqliteJournal) -> Callable[[Unit], Awaitable[None]]:
+    """Brings a payload back that was left in the journal."""
+
+    async def load(unit: Unit) -> None:
+        if unit.data is UNLOADED:
+            raw = await reads.data_of(journal.rows, unit.id)
+            if raw is None:
+                raise Internal(f"the journal has no data of {unit.id}", hint="please report this")
+            unit.data = decode(raw)
+
+    return load
+
+
+async def take_up(found: Sequence[PendingUnit], around: Surroundings, parts: Parts) -> Counter[str]:
+    """Every pending unit goes on; how many each row of the table took."""
+    delivered: list[str] = []
+    rows: Counter[str] = Counter()
+    for row in found:
+        unit, plan = unit_of(row), around.plans.of(row.version)
+        parts.pending.add(unit)
+        left_ms = (unit.retry_at or 0) - around.clock.now_ms()
+        finding = Finding(
+            written=unit.cursor == VERIFY,
+            settled_by_write=plan.check in SETTLED_BY_WRITE,
+            wait_left=left_ms > 0,
+        )
+        decided = decide(finding)
+        rows[decided.label] += 1
+        match decided.decision:
+            case Decision.RUN:
+                parts.executor.enqueue(unit)
+            case Decision.WAIT:
+                around.timers.after(left_ms / 1000.0, parts.executor.enqueue, unit)
+            case Decision.DELIVER:
+                delivered.append(unit.id)
+            case Decision.VERIFY:
+                await _verify_again(unit, plan, row.result or b"null", around, parts)
+    if delivered:
+        at = around.clock.now_ms()
+        await around.journal.commit(*(Delivered(one, None, at) for one in delivered))
+        parts.pending.settled(delivered, Settlement("delivered"))
+    return rows
+
+
+async def _verify_again(
+    unit: Unit, plan: Plan, result: bytes, around: Surroundings, parts: Parts
+) -> None:
+    """A written unit is not written again: its check starts anew (edge 207)."""
+    await around.load(unit)
+    scope = around.scopes.step(unit, "output", with_meta=False)
+    scope["meta"] = around.scopes.meta(unit, "output", key=unit.key)
+    settings = plan.output_settings.render(scope)
+    # A crash may have left a hot journal beside the database; a read-only checker cannot roll it back.
+    await around.output.recover(settings)
+    parts.verifications.add(unit, plan, settings, result)
