@@ -1,0 +1,15 @@
+"""The public operations over a home, for whoever offers them: gateway and command line.
+
+    operations.py   Access: every operation, over the messages of pipo.proto
+    directory.py    who runs where, re-read when it is half a second old
+    connections.py  channels to pipeline processes, greeted before their first use
+    hosts.py        start and stop, through the runner hosts
+    stopped.py      what a pipeline that does not run still tells, from its journal
+    checking.py     `check` of a text;  log_tail.py  the lines of a log file
+
+It keeps nothing but channels, opens journals read-only, and knows no HTTP.
+"""
+
+from pipo.access.operations import Access
+
+__all__ = ["Access"]

@@ -1,0 +1,75 @@
+"""The REST shape of each answer, shared by the gateway and the command line's `--json`.
+
+Pure: a message in, a value for `pipo.rpc.to_json.dumps` out. Most are the message
+as it is; a pipeline's entry keeps what only its process knows under `runner`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pipo.rpc.stubs import packet_pb2, pipo_pb2
+from pipo.rpc.to_json import to_value
+
+Answer = dict[str, Any]
+
+# What the process itself knows; doors.md puts it under `runner`.
+_OF_THE_RUNNER = ("last_seq", "latency", "inputs", "checkers", "notes")
+
+
+def pipelines(reply: pipo_pb2.ListPipelinesReply) -> Answer:
+    return {"pipelines": [entry(info) for info in reply.pipelines]}
+
+
+def pipeline(info: pipo_pb2.PipelineInfo) -> Answer:
+    """The entry, plus `runner`: null when it does not run."""
+    whole = to_value(info)
+    runner = None
+    if info.status:
+        runner = {"stats": whole["stats"], **{name: whole[name] for name in _OF_THE_RUNNER}}
+    return {**entry(info), "runner": runner}
+
+
+def entry(info: pipo_pb2.PipelineInfo) -> Answer:
+    """A pipeline in a listing; `host_id` names the runner host that supervises it."""
+    whole = to_value(info)
+    for name in (*_OF_THE_RUNNER, "runner"):
+        del whole[name]
+    whole["host_id"] = info.runner or None
+    whole["checkers"] = info.checkers
+    whole["notes"] = list(info.notes)
+    return whole
+
+
+def started(info: pipo_pb2.PipelineInfo) -> Answer:
+    return entry(info)
+
+
+def stopped(reply: pipo_pb2.StopReply) -> Answer:
+    return to_value(reply)
+
+
+def pushed(reply: pipo_pb2.PushReply) -> Answer:
+    return to_value(reply)
+
+
+def packets(reply: pipo_pb2.ListPacketsReply) -> Answer:
+    return to_value(reply)
+
+
+def trace(reply: packet_pb2.Trace) -> Answer:
+    return to_value(reply)
+
+
+def events(reply: pipo_pb2.ListEventsReply, pipeline: str) -> Answer:
+    """A page; `last_id` is what the next page follows."""
+    whole = to_value(reply)
+    return {**whole, "last_id": f"{pipeline}:{reply.last_seq}"}
+
+
+def logs(reply: pipo_pb2.LogsReply) -> Answer:
+    return to_value(reply)
+
+
+def checked(reply: pipo_pb2.CheckReply) -> Answer:
+    return to_value(reply)

@@ -1,0 +1,101 @@
+"""Who runs where, as the registry says it; an answer is at most half a second old."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipo.clock import Clock
+from pipo.errors import NotFound
+from pipo.home import Home, desired, leases, registry
+from pipo.home.desired import Desired
+from pipo.home.paths import NAME
+from pipo.home.registry import Entry
+
+# Design §2, ports: readers look every 500 ms, and after a failed call.
+REREAD_S = 0.5
+
+Signature = tuple[int, int, int]
+
+
+@dataclass(slots=True)
+class _Seen:
+    looked_at: float
+    signature: Signature
+    entry: Entry | None
+
+
+class Directory:
+    """The pipelines of a home. Its look-ups read small files and never wait."""
+
+    def __init__(self, home: Home, clock: Clock) -> None:
+        self._home = home
+        self._clock = clock
+        self._seen: dict[str, _Seen] = {}
+
+    def entry(self, name: str) -> Entry | None:
+        """Where `name` runs, or None. A name that was never seen is looked up at once."""
+        now = self._clock.monotonic()
+        seen = self._seen.get(name)
+        if seen is not None and now - seen.looked_at < REREAD_S:
+            return seen.entry
+        if seen is None and not NAME.fullmatch(name):
+            return None
+        return self._look(name, seen, now)
+
+    def forget(self, name: str) -> None:
+        """The next look-up of `name` reads the registry: a call to it has failed."""
+        self._seen.pop(name, None)
+
+    def exists(self, name: str) -> bool:
+        """Whether the home knows `name`, running or not."""
+        if self.entry(name) is not None:
+            return True
+        return bool(NAME.fullmatch(name)) and (self._home.pipelines / name).is_dir()
+
+    def names(self) -> list[str]:
+        """Every pipeline that the home knows, sorted."""
+        running = (entry.pipeline for entry in registry.entries(self._home))
+        return sorted({*running, *self._home.pipeline_names()})
+
+    def desired(self, name: str) -> Desired | None:
+        """What should be of `name`, as its host last wrote it."""
+        return desired.read(self._home.pipeline(name))
+
+    def alive(self, name: str) -> bool:
+        """Whether a process holds the lease of `name` at this moment."""
+        return leases.holder(self._home.pipeline(name).lease) is not None
+
+    def unknown(self, name: str) -> NotFound:
+        """The error for a name that nobody knows, with the one that was probably meant."""
+        names = self.names()
+        close = difflib.get_close_matches(name, names, n=1)
+        if close:
+            hint = f"did you mean {close[0]}?"
+        elif names:
+            hint = f"there are: {', '.join(names[:10])}{', …' if len(names) > 10 else ''}"
+        else:
+            hint = "there is none yet; pipo start FILE starts one"
+        return NotFound(f"no pipeline named {name!r}", hint=hint)
+
+    def _look(self, name: str, seen: _Seen | None, now: float) -> Entry | None:
+        signature = _signature(self._home.run / f"{name}.json")
+        if signature is None:
+            self._seen.pop(name, None)
+            return None
+        if seen is not None and seen.signature == signature:
+            seen.looked_at = now
+            return seen.entry
+        entry = registry.read(self._home, name)
+        self._seen[name] = _Seen(now, signature, entry)
+        return entry
+
+
+def _signature(path: Path) -> Signature | None:
+    """What changes when a file is replaced; None when there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size

@@ -1,0 +1,312 @@
+"""Every public operation, over the messages of pipo.proto.
+
+An operation goes to the pipeline's own process when one answers. Reads fall back
+to the journal when none does; what needs the process says how to start it
+(decision 1). Nothing is ever sent twice: an operation whose answer is missing may
+have been done, and its error says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import TypeVar
+
+from pipo.access import log_tail, requests, stopped
+from pipo.access.checking import check_text
+from pipo.access.connections import Connections, Peer
+from pipo.access.directory import REREAD_S, Directory
+from pipo.access.hosts import Hosts
+from pipo.clock import Clock, SystemClock
+from pipo.errors import InvalidState, PipoError, Unavailable
+from pipo.home import Home, tokens
+from pipo.home.config import Config
+from pipo.home.registry import Entry
+from pipo.rpc.errors import Unanswered, calling
+from pipo.rpc.stubs import packet_pb2, pipeline_pb2, pipo_pb2
+
+READ_TIMEOUT_S = 10.0
+PUSH_TIMEOUT_S = 30.0
+STATUS_TIMEOUT_S = 2.0
+# How many pipelines are asked at once for a listing.
+PARALLEL_MAX = 32
+
+# Supervision states in which a pipeline will soon be there.
+COMING = frozenset({"starting", "backoff"})
+
+R = TypeVar("R")
+Call = Callable[[Peer], Awaitable[R]]
+
+
+class Access:
+    """The operations of one home. Use it on one event loop; `close` it at the end."""
+
+    def __init__(self, home: Home, config: Config, clock: Clock | None = None) -> None:
+        self.home = home
+        self.directory = Directory(home, clock or SystemClock())
+        token = tokens.internal_token(home)
+        self.connections = Connections(token)
+        self._hosts = Hosts(home, token, config.start_timeout_s)
+
+    async def close(self) -> None:
+        """Ends every channel; calls under way end as unanswered. Safe twice."""
+        await self.connections.close()
+
+    # ── the pipelines ────────────────────────────────────────────────────────
+
+    async def list_pipelines(self) -> pipo_pb2.ListPipelinesReply:
+        """Every pipeline that the home knows, by name, running or not."""
+        places = asyncio.Semaphore(PARALLEL_MAX)
+
+        async def one(name: str) -> pipo_pb2.PipelineInfo:
+            async with places:
+                return await self._info(name)
+
+        async with asyncio.TaskGroup() as group:
+            asked = [
+                group.create_task(one(name), name=f"status of {name}")
+                for name in self.directory.names()
+            ]
+        return pipo_pb2.ListPipelinesReply(pipelines=[task.result() for task in asked])
+
+    async def get_pipeline(self, name: str) -> pipo_pb2.PipelineInfo:
+        """Raises: NotFound."""
+        self._known(name)
+        return await self._info(name)
+
+    async def start(self, request: pipo_pb2.StartRequest) -> pipo_pb2.PipelineInfo:
+        """Answers once the pipeline serves.
+
+        Raises: Unavailable, without a runner host; the host's reason, when it cannot start.
+        """
+        requests.check_start(request)
+        return await self._hosts.start(request)
+
+    async def start_known(self, name: str) -> pipo_pb2.PipelineInfo:
+        """Starts a pipeline that the home knows by name. Raises: NotFound; as `start`."""
+        self._known(name)
+        return await self.start(pipo_pb2.StartRequest(target=name))
+
+    async def stop(self, request: pipo_pb2.StopRequest) -> pipo_pb2.StopReply:
+        """Begins a drain, or stops at once with `now`. Raises: NotFound."""
+        name = request.pipeline
+        self._known(name)
+        wanted = self.directory.desired(name)
+        entry = self.directory.entry(name)
+        if not self.directory.alive(name) and (wanted is None or wanted.desired == "stopped"):
+            return pipo_pb2.StopReply(pipeline=name, state="stopped", already=True)
+        reply = await self._hosts.stop(request, entry.runner if entry else "")
+        if reply is not None:
+            return reply
+        self._hosts.want_stopped(name)
+        if not self.directory.alive(name):
+            return pipo_pb2.StopReply(pipeline=name, state="stopped")
+        return await self._ask(name, lambda peer: peer.stub.Stop(request, timeout=READ_TIMEOUT_S))
+
+    # ── packets ──────────────────────────────────────────────────────────────
+
+    async def push(self, request: pipo_pb2.PushRequest) -> pipo_pb2.PushReply:
+        """Answers once the packet is journaled. Raises: Rejected, InvalidState, Unavailable."""
+        requests.check_push(request)
+        return await self._ask(
+            request.pipeline, lambda peer: peer.stub.Push(request, timeout=PUSH_TIMEOUT_S)
+        )
+
+    async def list_packets(self, request: pipo_pb2.ListPacketsRequest) -> pipo_pb2.ListPacketsReply:
+        """One page, newest first."""
+        requests.check_list_packets(request)
+        limit = request.limit or requests.PACKETS_DEFAULT
+        return await self._read(
+            request.pipeline,
+            lambda peer: peer.stub.ListPackets(request, timeout=READ_TIMEOUT_S),
+            lambda: stopped.packets(self.home.pipeline(request.pipeline), request, limit),
+        )
+
+    async def inspect(self, request: pipo_pb2.InspectRequest) -> packet_pb2.Trace:
+        """A packet's full trace. Raises: NotFound."""
+        requests.check_inspect(request)
+        return await self._read(
+            request.pipeline,
+            lambda peer: peer.stub.Inspect(request, timeout=READ_TIMEOUT_S),
+            lambda: stopped.trace(self.home.pipeline(request.pipeline), request.packet_id),
+        )
+
+    # ── events and logs ──────────────────────────────────────────────────────
+
+    async def list_events(self, request: pipo_pb2.ListEventsRequest) -> pipo_pb2.ListEventsReply:
+        """One page of journal events, oldest first."""
+        requests.check_list_events(request)
+        return await self._list_events(request)
+
+    async def watch_events(
+        self, request: pipo_pb2.ListEventsRequest
+    ) -> AsyncIterator[pipo_pb2.ListEventsReply]:
+        """Journal events after a sequence number, then live, across restarts of the pipeline.
+
+        Ends only when its reader does. Nothing is repeated and nothing left out.
+        """
+        requests.check_list_events(request)
+        self._known(request.pipeline)
+        following = pipo_pb2.ListEventsRequest()
+        following.CopyFrom(request)
+        while True:
+            try:
+                async for page in self._stream(following):
+                    following.after_seq = page.last_seq
+                    yield page
+            except Unanswered:
+                self._lost(request.pipeline)
+            page = await self._list_events(following)
+            if page.events:
+                following.after_seq = page.last_seq
+                yield page
+            else:
+                await asyncio.sleep(REREAD_S)
+
+    async def logs(self, request: pipo_pb2.LogsRequest) -> pipo_pb2.LogsReply:
+        """The end of the pipeline's log, or what follows an offset."""
+        requests.check_logs(request)
+        self._known(request.pipeline)
+        path = self.home.pipeline(request.pipeline).log
+        if request.HasField("after"):
+            page = await asyncio.to_thread(log_tail.follow, path, request.after)
+        else:
+            lines = request.tail or requests.LOG_LINES_DEFAULT
+            page = await asyncio.to_thread(log_tail.tail, path, lines)
+        return pipo_pb2.LogsReply(lines=page.lines, next=page.next, reset=page.reset)
+
+    async def check(self, request: pipo_pb2.CheckRequest) -> pipo_pb2.CheckReply:
+        """The findings of a text; a text with faults is an answer, not an error."""
+        return await check_text(request, self.home)
+
+    # ── the way to a pipeline ────────────────────────────────────────────────
+
+    def entry(self, name: str) -> Entry | None:
+        """Where a pipeline runs, as the registry says it; quick enough for every request."""
+        return self.directory.entry(name)
+
+    async def peer(self, name: str) -> Peer:
+        """The process of a pipeline that must run.
+
+        Raises: NotFound; InvalidState, if it is stopped; Unavailable, while it starts or is
+            out of reach.
+        """
+        self._known(name)
+        entry = self.directory.entry(name)
+        if entry is not None:
+            try:
+                return await self.connections.to(entry)
+            except Unanswered as error:
+                self._lost(name)
+                raise self._absent(name) from error
+        raise self._absent(name)
+
+    async def metrics(self, name: str) -> pipeline_pb2.MetricsReply | None:
+        """The series of a running pipeline, within 2 s; None when it does not answer."""
+        return await self._if_running(
+            name,
+            lambda peer: peer.stub.Metrics(pipeline_pb2.MetricsRequest(), timeout=STATUS_TIMEOUT_S),
+        )
+
+    async def numbers(self, name: str) -> stopped.Numbers:
+        """The journal's numbers, running or not."""
+        return await stopped.numbers(self.home.pipeline(name))
+
+    async def _ask(self, name: str, call: Call[R]) -> R:
+        """The answer of a process that must run."""
+        peer = await self.peer(name)
+        try:
+            with calling(peer.whom):
+                return await call(peer)
+        except Unanswered as error:
+            self._lost(name)
+            raise Unavailable(
+                error.message,
+                hint="the operation may have been done; look before you repeat it",
+            ) from error
+
+    async def _if_running(self, name: str, call: Call[R]) -> R | None:
+        """The answer of the process, or None when nobody answers."""
+        entry = self.directory.entry(name)
+        if entry is None:
+            return None
+        try:
+            peer = await self.connections.to(entry)
+            with calling(peer.whom):
+                return await call(peer)
+        except Unanswered:
+            self._lost(name)
+            return None
+
+    async def _read(self, name: str, call: Call[R], otherwise: Callable[[], Awaitable[R]]) -> R:
+        """The answer of the process, or the journal's when it does not answer."""
+        self._known(name)
+        answer = await self._if_running(name, call)
+        return answer if answer is not None else await otherwise()
+
+    async def _list_events(self, request: pipo_pb2.ListEventsRequest) -> pipo_pb2.ListEventsReply:
+        limit = request.limit or requests.EVENTS_DEFAULT
+        return await self._read(
+            request.pipeline,
+            lambda peer: peer.stub.ListEvents(request, timeout=READ_TIMEOUT_S),
+            lambda: stopped.events(self.home.pipeline(request.pipeline), request.after_seq, limit),
+        )
+
+    async def _stream(
+        self, request: pipo_pb2.ListEventsRequest
+    ) -> AsyncIterator[pipo_pb2.ListEventsReply]:
+        """The live pages of a process that runs; ends at once without one."""
+        entry = self.directory.entry(request.pipeline)
+        if entry is not None:
+            peer = await self.connections.to(entry)
+            with calling(peer.whom):
+                async for page in peer.stub.WatchEvents(request):
+                    yield page
+
+    async def _info(self, name: str) -> pipo_pb2.PipelineInfo:
+        """A pipeline's entry: its own words about itself, its host's about its supervision."""
+        try:
+            own: pipo_pb2.PipelineInfo | None = await self._if_running(
+                name,
+                lambda peer: peer.stub.Status(
+                    pipeline_pb2.StatusRequest(), timeout=STATUS_TIMEOUT_S
+                ),
+            )
+            if own is not None:
+                return own
+            made = await stopped.info(self.home.pipeline(name), self.directory.desired(name))
+            if self.directory.alive(name):
+                made.state = "starting" if made.state in COMING else "unreachable"
+            return made
+        except PipoError as error:
+            # One damaged journal must not hide the others.
+            return pipo_pb2.PipelineInfo(name=name, state="failed", error=error.message)
+
+    def _known(self, name: str) -> None:
+        if not self.directory.exists(name):
+            raise self.directory.unknown(name)
+
+    def _lost(self, name: str) -> None:
+        self.connections.doubt(name)
+        self.directory.forget(name)
+
+    def _absent(self, name: str) -> PipoError:
+        """Why nobody answers for a pipeline that the home knows."""
+        wanted = self.directory.desired(name)
+        state = wanted.state if wanted is not None else "stopped"
+        if state in COMING:
+            return Unavailable(
+                f"pipeline {name!r} is {_words(state)}", hint="try again in a moment"
+            )
+        if self.directory.alive(name):
+            return Unavailable(
+                f"pipeline {name!r} runs and does not answer",
+                hint="try again; pipo status shows it",
+            )
+        return InvalidState(
+            f"pipeline {name!r} is not running", hint=f"start it with: pipo start {name}"
+        )
+
+
+def _words(state: str) -> str:
+    return "starting" if state == "starting" else "waiting to be started again after a crash"

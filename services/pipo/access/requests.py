@@ -1,0 +1,81 @@
+"""What a request must look like, whoever answers it; the first thing wrong is named."""
+
+from __future__ import annotations
+
+from pipo.errors import BadRequest
+from pipo.rpc.stubs import pipo_pb2
+
+PAGE_MAX = 1000
+PACKETS_DEFAULT = 50
+EVENTS_DEFAULT = 100
+LOG_LINES_DEFAULT = 200
+SOURCE_CHARS_MAX = 200
+
+PACKET_STATES = (
+    "accepted",
+    "processing",
+    "writing",
+    "verifying",
+    "delivered",
+    "filtered",
+    "dead_lettered",
+    "rejected",
+    "branched",
+    "escalated",
+)
+
+
+def check_start(request: pipo_pb2.StartRequest) -> None:
+    if not request.target:
+        raise BadRequest("target is missing", hint="name a pipeline or the path of its file")
+
+
+def check_push(request: pipo_pb2.PushRequest) -> None:
+    _named(request.pipeline)
+    if not request.data:
+        raise BadRequest("data is missing", hint="data is any JSON value; null is one")
+    if len(request.source) > SOURCE_CHARS_MAX:
+        raise BadRequest(
+            f"source has {len(request.source)} characters", hint=f"at most {SOURCE_CHARS_MAX}"
+        )
+
+
+def check_list_packets(request: pipo_pb2.ListPacketsRequest) -> None:
+    _named(request.pipeline)
+    _limited("limit", request.limit)
+    if request.state and request.state not in PACKET_STATES:
+        raise BadRequest(
+            f"no packet is ever {request.state!r}", hint=f"states are {', '.join(PACKET_STATES)}"
+        )
+
+
+def check_inspect(request: pipo_pb2.InspectRequest) -> None:
+    _named(request.pipeline)
+    if not request.packet_id:
+        raise BadRequest("packet_id is missing", hint="pipo packets lists them")
+
+
+def check_list_events(request: pipo_pb2.ListEventsRequest) -> None:
+    _named(request.pipeline)
+    _limited("limit", request.limit)
+    if request.after_seq < 0:
+        raise BadRequest(
+            f"after_seq is {request.after_seq}", hint="a whole number from 0; 0 begins at the start"
+        )
+
+
+def check_logs(request: pipo_pb2.LogsRequest) -> None:
+    _named(request.pipeline)
+    _limited("tail", request.tail)
+    if request.after < 0:
+        raise BadRequest(f"after is {request.after}", hint="a byte offset from an earlier answer")
+
+
+def _named(pipeline: str) -> None:
+    if not pipeline:
+        raise BadRequest("pipeline is missing", hint="name the pipeline")
+
+
+def _limited(field: str, value: int) -> None:
+    if value > PAGE_MAX:
+        raise BadRequest(f"{field} is {value}", hint=f"a whole number from 1 to {PAGE_MAX}")

@@ -1,0 +1,128 @@
+"""What a pipeline that does not answer still tells: its journal, opened read-only."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from pipo.errors import NotFound, Unavailable
+from pipo.home.desired import Desired
+from pipo.home.paths import PipelineHome
+from pipo.journal import reads
+from pipo.rpc import to_proto
+from pipo.rpc.stubs import packet_pb2, pipo_pb2
+
+SOURCE = "journal"
+READ_TIMEOUT_S = 10.0
+
+
+async def packets(
+    pipeline: PipelineHome, request: pipo_pb2.ListPacketsRequest, limit: int
+) -> pipo_pb2.ListPacketsReply:
+    async with _rows(pipeline) as rows:
+        if rows is None:
+            return pipo_pb2.ListPacketsReply(source=SOURCE)
+        page = await reads.packets(rows, request.state or None, limit, request.after or None)
+        return to_proto.packet_page(page, SOURCE)
+
+
+async def trace(pipeline: PipelineHome, packet_id: str) -> packet_pb2.Trace:
+    """Raises: NotFound, if the journal has no such packet."""
+    async with _rows(pipeline) as rows:
+        found = None if rows is None else await reads.trace(rows, packet_id)
+    if found is None:
+        raise no_packet(pipeline.name, packet_id)
+    return to_proto.trace(found, SOURCE, pipeline.name)
+
+
+async def events(pipeline: PipelineHome, after_seq: int, limit: int) -> pipo_pb2.ListEventsReply:
+    async with _rows(pipeline) as rows:
+        if rows is None:
+            return pipo_pb2.ListEventsReply(last_seq=after_seq, source=SOURCE)
+        page = await reads.events(rows, after_seq, limit)
+        return to_proto.event_page(page, SOURCE, pipeline.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """What /metrics takes from a journal, running or not (design §9)."""
+
+    counters: Mapping[str, int]
+    oldest_received_at: int | None = None
+    last_delivery_at: int | None = None
+
+
+async def numbers(pipeline: PipelineHome) -> Numbers:
+    """The journal's numbers; none without a journal."""
+    async with _rows(pipeline) as rows:
+        if rows is None:
+            return Numbers({})
+        oldest = await reads.oldest_pending(rows)
+        return Numbers(
+            counters=await reads.counters(rows),
+            oldest_received_at=None if oldest is None else oldest.received_at,
+            last_delivery_at=await reads.last_delivery_at(rows),
+        )
+
+
+async def info(pipeline: PipelineHome, wanted: Desired | None) -> pipo_pb2.PipelineInfo:
+    """The entry of a pipeline that does not run; `state` is its host's last word."""
+    made = pipo_pb2.PipelineInfo(name=pipeline.name, state="stopped")
+    if wanted is not None:
+        made.file = wanted.file
+        made.state = wanted.state or "stopped"
+        made.restarts = len(wanted.restart_times)
+        if wanted.last_exit is not None:
+            made.last_exit = wanted.last_exit
+        if wanted.error is not None:
+            made.error = wanted.error
+    async with _rows(pipeline) as rows:
+        made.stats.SetInParent()
+        if rows is not None:
+            made.stats.CopyFrom(to_proto.stats(await reads.counters(rows)))
+            version = await reads.latest_version(rows)
+            if version is not None:
+                made.version = version.version
+            made.last_seq = await _last_seq(rows)
+    return made
+
+
+def no_packet(name: str, packet_id: str) -> NotFound:
+    return NotFound(
+        f"pipeline {name!r} has no packet {packet_id!r}",
+        hint=f"pipo packets {name} lists the newest; retention removes old ones",
+    )
+
+
+@asynccontextmanager
+async def _rows(pipeline: PipelineHome) -> AsyncIterator[reads.Rows | None]:
+    """The journal's rows, or None when there is no journal yet.
+
+    Raises: Unavailable, if reading takes longer than 10 s.
+    """
+    if not pipeline.journal.exists():
+        yield None
+        return
+    # A pipeline process, which may use this module's counts, must never load this library.
+    from pipo.journal.readonly import open_readonly
+
+    try:
+        async with asyncio.timeout(READ_TIMEOUT_S):
+            rows = await open_readonly(pipeline.journal)
+            try:
+                yield rows
+            finally:
+                await rows.close()
+    except TimeoutError as error:
+        raise Unavailable(
+            f"the journal of pipeline {pipeline.name!r} took longer than {READ_TIMEOUT_S:.0f} s to read",
+            hint="the disk may be busy; try again",
+        ) from error
+
+
+async def _last_seq(rows: reads.Rows) -> int:
+    """The number of the newest event."""
+    found = await rows.rows("SELECT max(seq) FROM events")
+    return int(found[0][0] or 0)
