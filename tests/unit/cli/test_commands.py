@@ -71,7 +71,6 @@ def test_a_later_option_of_start_refuses_by_name(shell: Shell) -> None:
     assert "pipo start --ttl is not built yet" in err
 
 
-@pytest.mark.seed("R053")
 def test_push_prints_id_pipeline_and_state(shell: Shell) -> None:
     code, out, _, operations = shell.run("push", "sender", "--data", '{"a": 1}', push=ACCEPTED)
     assert (code, out) == (0, f"{ID}  sender  (accepted)\n")
@@ -80,7 +79,6 @@ def test_push_prints_id_pipeline_and_state(shell: Shell) -> None:
     ]
 
 
-@pytest.mark.seed("R053", "R055", "R056")
 def test_push_from_a_file_with_source_and_input(shell: Shell, tmp_path: Path) -> None:
     file = tmp_path / "packet.json"
     file.write_text('{"n": 12345678901234567890}')
@@ -117,7 +115,6 @@ def test_push_refuses_what_is_not_json(shell: Shell, words: tuple[str, ...], mes
     assert operations.asked == []
 
 
-@pytest.mark.seed("R054")
 def test_a_rejected_push_says_which_rule_failed(shell: Shell) -> None:
     refusal = Rejected("rule 'data.age >= 18' failed", packet_id=ID)
     code, out, err, _ = shell.run("push", "sender", "--data", "{}", push=refusal)
@@ -134,7 +131,6 @@ def test_a_rejected_push_says_which_rule_failed(shell: Shell) -> None:
     assert err == ""
 
 
-@pytest.mark.seed("R002")
 def test_a_push_into_a_stopped_pipeline_says_so(shell: Shell) -> None:
     stopped = InvalidState(
         "pipeline 'sender' is not running", hint="start it with: pipo start sender"
@@ -154,7 +150,6 @@ def test_the_engine_line_ends_a_text_made_without_one(shell: Shell) -> None:
     assert out == "no pipelines\n"
 
 
-@pytest.mark.seed("R003")
 def test_json_is_the_message_and_the_engine(shell: Shell) -> None:
     reply = pipo_pb2.ListPacketsReply(total=0, source="journal")
     for words in (("packets", "x", "--json"), ("--json", "packets", "x")):

@@ -1,0 +1,74 @@
+"""Every shell command of the README and the guides, run as a reader would run it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.docs.pages import ROOT, Reader, blocks, checkout
+from tests.stack import query
+
+VENV = Path(sys.prefix)
+GUIDE = ROOT / "docs" / "getting-started.md"
+README = ROOT / "README.md"
+
+# Blocks that something else runs, and what that is.
+ELSEWHERE = {"make test": "this very run"}
+# Pages that other tests go through, block by block.
+OTHER_PAGES = {"docs/containers.md": ROOT / "tests" / "compose"}
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+
+
+@pytest.fixture
+def reader(tmp_path: Path) -> Iterator[Reader]:
+    folder = tmp_path / "empty"
+    folder.mkdir()
+    made = Reader(folder, tmp_path / "home", path=str(VENV / "bin"))
+    yield made
+    made.kill()
+
+
+def test_the_readme(tmp_path: Path) -> None:
+    folder = tmp_path / "checkout"
+    folder.mkdir()
+    reader = Reader(checkout(folder, VENV), tmp_path / "home")
+    try:
+        printed = [reader.try_block(b) for b in blocks(README) if b.text not in ELSEWHERE]
+        assert "curl -X POST" in printed[0]
+        assert "signups-to-sqlite v1" in printed[1]
+        assert "exists(data.email)" in printed[2]
+        ended = reader.stop()
+    finally:
+        reader.kill()
+    assert "\nstopped\n" in ended
+    names = query(folder / "examples" / "data" / "signups.db", "SELECT name FROM signups")
+    assert names == [["Ada"]]
+
+
+def test_the_yaml_of_the_readme_is_the_example() -> None:
+    shown = README.read_text().partition("```yaml\n")[2].partition("```")[0]
+    example = (ROOT / "examples" / "people-intake.pipo").read_text()
+    assert _bare(shown) == _bare(example)
+
+
+def test_getting_started(reader: Reader) -> None:
+    printed = "\n".join(reader.try_block(block) for block in blocks(GUIDE))
+    assert "wrong.pipo:4:" in printed
+    assert "filtered" in printed
+    assert "\nstopped\n" in reader.stop()
+
+
+def test_no_page_has_a_command_that_nothing_runs() -> None:
+    pages = {p for p in (ROOT / "docs").rglob("*.md") if blocks(p)}
+    assert {str(p.relative_to(ROOT)) for p in pages - {GUIDE}} <= set(OTHER_PAGES)
+    assert all(folder.is_dir() for folder in OTHER_PAGES.values())
+
+
+def _bare(text: str) -> list[str]:
+    """The lines without comments and blanks."""
+    lines = (line.partition(" #")[0].rstrip() for line in text.splitlines())
+    return [line for line in lines if line and not line.startswith("#")]
