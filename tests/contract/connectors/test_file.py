@@ -123,13 +123,14 @@ async def test_a_recovered_unit_is_looked_up_from_the_mark_only(
     output = CASE.build(tmp_path)
     before = await write(output, where, ("a", "x" * 1000))
     await write(output, where, ("b", 1))
+    size = len(content(where))
     await output.close()
-    starts = []
+    spans = []
     find = lookup.find
 
-    def spied(handle: int, wanted: Any, start: int) -> Any:
-        starts.append(start)
-        return find(handle, wanted, start)
+    def spied(handle: int, wanted: Any, start: int, end: int) -> Any:
+        spans.append((start, end))
+        return find(handle, wanted, start, end)
 
     monkeypatch.setattr(lookup, "find", spied)
     reborn = CASE.build(tmp_path)
@@ -139,7 +140,8 @@ async def test_a_recovered_unit_is_looked_up_from_the_mark_only(
     put(where, b"")  # shorter than its mark: not the file that was noted
     await write(reborn, where, ("b", 1), repeat="recovered")
     await reborn.close()
-    assert starts == [before.marks[where["path"]], 0]
+    mark = before.marks[where["path"]]
+    assert spans == [(mark, size), (size, size), (0, 0), (0, 0)]
 
 
 async def test_a_file_with_many_records_is_searched_without_keeping_them(
@@ -233,7 +235,7 @@ async def test_an_append_that_cannot_be_cut_back_is_found_by_the_next(
     with pytest.raises(WriteFailed):
         await write(output, where, ("b", 2))
     assert keys(where) == ["a", "b"]
-    await write(output, where, ("b", 2), ("c", 3))
+    await write(output, where, ("b", 2), ("c", 3), repeat="recovered")
     await output.close()
     assert keys(where) == ["a", "b", "c"]
 

@@ -2,14 +2,11 @@
 
 A key is looked up only for a unit whose write may have happened already:
 
-    recovered   from the size that the journal noted last; nothing of ours that it
-                does not know can stand before
-    repeated    in the whole file, whose keys are then kept while it is as we left it
     first       not at all
-
-An append that fails is cut back. Where even that is in doubt (a failed sync tells
-nothing about what is on disk), the file is opened anew, and from there on every
-unit is looked up, until an append has succeeded.
+    recovered   where a record of ours can stand that the journal does not know: between
+                the size that it noted last and the size at which we found the file, in
+                the latest appends, and where one failed that could not be cut back
+    repeated    in the whole file, whose keys are then kept while it is as we left it
 
 All methods run on the file's own thread. The file is compared with the open one
 before each use: a replaced or deleted file is noticed and opened anew.
@@ -20,16 +17,20 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pipo.connectors.contract import Repeat, WriteFailed
-from pipo.connectors.destination import make_folder, sync_folder
+from pipo.connectors.destination import Identity, make_folder, sync_folder
 from pipo.connectors.file import lookup
 from pipo.connectors.file.lookup import Place
+
+# The journal may be this many appends behind; a repeated write is looked for in them.
+APPENDS_LOOKED_AT = 256
 
 _HINTS = {
     errno.ENOSPC: "free some disk space",
@@ -49,21 +50,26 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
-class Notes:
-    """What outlives an open file: the sizes that the journal noted, and those in doubt, by path."""
+class Span:
+    """A part of the file, from one offset up to another."""
 
-    marks: dict[str, int] = field(default_factory=dict)
-    doubts: dict[str, int] = field(default_factory=dict)
+    start: int
+    end: int
 
 
 class AppendedFile:
-    """A file by its path; it is opened when it is first used."""
+    """A file by its path; it is opened when it is first used.
 
-    def __init__(self, path: str, notes: Notes) -> None:
+    `mark` is its size as the journal noted it last.
+    """
+
+    def __init__(self, path: str, mark: int) -> None:
         self._path = path
-        self._notes = notes
+        self._mark = mark
         self._handle: int | None = None
-        self._found: os.stat_result | None = None
+        self._identity: Identity | None = None
+        self._unknown: list[Span] = []
+        self._latest: deque[int] = deque(maxlen=APPENDS_LOOKED_AT)
         self._size = 0
         self._ends_line = True
         self._keys: dict[str, Place] | None = None
@@ -78,24 +84,22 @@ class AppendedFile:
         """Per record, in order, where it went, or that it was there already.
 
         Durable: on return all of them survive a power cut.
-        Raises: WriteFailed; the file is then as it was, or a later append finds out.
+        Raises: WriteFailed; the file is then as it was, or the place is noted as unknown.
         """
         try:
             self._connect()
-            places = self._look_up(records)
-            there = set(places)
-            fresh = []
+            found = self._look_up(records)
+            fresh: dict[str, Record] = {}
             for record in records:
-                if record.key not in places:
-                    places[record.key] = Place(0, len(record.text) - 1)
-                    fresh.append(record)
-            self._place(fresh, places)
-            self._extend([record.text for record in fresh])
+                if record.key not in found:
+                    fresh.setdefault(record.key, record)
+            made = self._places(fresh.values())
+            self._extend([record.text for record in fresh.values()])
+            self._keep(made)
         except OSError as error:
             self.close()
             raise _failure(self._path, error) from error
-        self._remember(fresh, places)
-        return [self._result(record, places, there) for record in records]
+        return [self._result(record, found, made) for record in records]
 
     def close(self) -> None:
         handle, self._handle = self._handle, None
@@ -108,9 +112,11 @@ class AppendedFile:
 
     def _connect(self) -> None:
         found = _stat(self._path)
-        if found is None or self._handle is None or not _same(found, self._found):
+        if found is None or self._handle is None or _identity(found) != self._identity:
             self.close()
             found = self._open(is_new=found is None)
+        if found.st_size < self._size:
+            self._forget(0, found.st_size)
         if found.st_size != self._size:
             self._size = found.st_size
             self._ends_line = self._size == 0 or os.pread(self._fd, 1, self._size - 1) == b"\n"
@@ -122,13 +128,23 @@ class AppendedFile:
         make_folder(self._path)
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
         self._handle = os.open(self._path, flags, 0o666)
-        found = self._found = os.fstat(self._handle)
+        found = os.fstat(self._handle)
         if not stat.S_ISREG(found.st_mode):
             raise OSError(errno.EINVAL, "is not a plain file", self._path)
         if is_new:
             sync_folder(Path(self._path).parent)
+        if self._identity is None and self._mark <= found.st_size:
+            self._forget(self._mark, found.st_size)
+        elif _identity(found) != self._identity or found.st_size < self._size:
+            self._forget(0, found.st_size)
+        self._identity = _identity(found)
         self._size, self._ends_line = 0, True
         return found
+
+    def _forget(self, start: int, end: int) -> None:
+        """What stands in a part of the file is anybody's guess; elsewhere we know."""
+        self._unknown = [Span(start, end)]
+        self._latest.clear()
 
     @property
     def _fd(self) -> int:
@@ -144,11 +160,9 @@ class AppendedFile:
         if anywhere:
             found |= self._look_anywhere(anywhere)
         if recently:
-            mark = self._notes.marks.get(self._path, 0)
-            found |= lookup.find(self._fd, recently, self._start(mark))
-        if (doubt := self._notes.doubts.get(self._path)) is not None:
-            every = {record.key for record in records}
-            found |= lookup.find(self._fd, every, self._start(doubt))
+            latest = Span(self._latest[0] if self._latest else self._size, self._size)
+            for span in (*self._unknown, latest):
+                found |= lookup.find(self._fd, recently, span.start, span.end)
         return found
 
     def _look_anywhere(self, keys: set[str]) -> dict[str, Place]:
@@ -156,56 +170,62 @@ class AppendedFile:
             self._keys = lookup.index(self._fd)
             self._keys_time_ns = os.fstat(self._fd).st_mtime_ns
         if self._keys is None:
-            return lookup.find(self._fd, keys, 0)
+            return lookup.find(self._fd, keys, 0, self._size)
         return {key: self._keys[key] for key in keys if key in self._keys}
-
-    def _start(self, noted: int) -> int:
-        """A file that is shorter than what was noted is not the one that was noted."""
-        return noted if noted <= self._size else 0
 
     # ── appending ────────────────────────────────────────────────────────────
 
-    def _place(self, fresh: Sequence[Record], places: dict[str, Place]) -> None:
+    def _places(self, fresh: Iterable[Record]) -> dict[str, Place]:
         offset = self._size if self._ends_line else self._size + 1
+        places = {}
         for record in fresh:
             places[record.key] = Place(offset, len(record.text) - 1)
             offset += len(record.text)
+        return places
 
     def _extend(self, texts: Sequence[bytes]) -> None:
         if not texts:
             return
         data = b"".join(texts if self._ends_line else [b"\n", *texts])
-        self._notes.doubts.setdefault(self._path, self._size)
         try:
             _write_all(self._fd, data)
             os.fdatasync(self._fd)
         except OSError:
             self._cut_back(len(data))
             raise
-        del self._notes.doubts[self._path]
+        self._latest.append(self._size)
         self._size += len(data)
         self._ends_line = True
 
     def _cut_back(self, added_max: int) -> None:
-        """Back to the size before the append, unless somebody else appended meanwhile."""
-        with suppress(OSError):
-            if os.fstat(self._fd).st_size <= self._size + added_max:
-                os.ftruncate(self._fd, self._size)
+        """Back to the size before the append, unless somebody else appended meanwhile.
 
-    def _remember(self, fresh: Sequence[Record], places: Mapping[str, Place]) -> None:
-        if self._keys is None or not fresh:
+        After a failed sync nobody knows what is on disk; what cannot be cut off is noted.
+        """
+        end = self._size + added_max
+        try:
+            if os.fstat(self._fd).st_size <= end:
+                os.ftruncate(self._fd, self._size)
+                return
+        except OSError:
+            pass
+        self._unknown.append(Span(self._size, end))
+
+    def _keep(self, made: Mapping[str, Place]) -> None:
+        if self._keys is None or not made:
             return
-        self._keys.update((record.key, places[record.key]) for record in fresh)
+        self._keys.update(made)
         self._keys_time_ns = os.fstat(self._fd).st_mtime_ns
         if len(self._keys) > lookup.KEYS_KEPT_MAX:
             self._keys = None
 
     def _result(
-        self, record: Record, places: Mapping[str, Place], there: set[str]
+        self, record: Record, found: dict[str, Place], made: Mapping[str, Place]
     ) -> Mapping[str, Any]:
-        place = places[record.key]
-        done = "skipped" if record.key in there else "written"
-        there.add(record.key)
+        """A second record of one key in a group was not written either."""
+        done = "skipped" if record.key in found else "written"
+        place = found.get(record.key) or made[record.key]
+        found[record.key] = place
         return {"path": self._path, done: True, "offset": place.offset, "length": place.length}
 
 
@@ -222,8 +242,8 @@ def _stat(path: str) -> os.stat_result | None:
         return None
 
 
-def _same(one: os.stat_result, other: os.stat_result | None) -> bool:
-    return other is not None and (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino)
+def _identity(found: os.stat_result) -> Identity:
+    return found.st_dev, found.st_ino
 
 
 def _failure(path: str, error: OSError) -> WriteFailed:

@@ -32,9 +32,16 @@ class _Record(msgspec.Struct):
 _key_of = msgspec.json.Decoder(_Record).decode
 
 
-def find(handle: int, keys: Collection[str], start: int) -> dict[str, Place]:
-    """The places of those of the keys that stand in a file from `start` on."""
-    return {key: place for key, place in records(handle, start) if key in keys}
+def find(handle: int, keys: Collection[str], start: int, end: int) -> dict[str, Place]:
+    """The places of those of the keys whose records begin in a part of a file."""
+    found: dict[str, Place] = {}
+    if start < end:
+        for key, place in records(handle, start):
+            if place.offset >= end:
+                break
+            if key in keys:
+                found[key] = place
+    return found
 
 
 def index(handle: int) -> dict[str, Place] | None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pipo.connectors.contract import Context, Flush, Output, Refused, WriteFailed, WriteUnit
-from pipo.connectors.file.appending import AppendedFile, Notes, Record
+from pipo.connectors.file.appending import AppendedFile, Record
 from pipo.connectors.file.records import line
 from pipo.connectors.lanes import Lanes
 from pipo.errors import InvalidState
@@ -33,11 +33,11 @@ class FileOutput:
     """One thread and one open file per path."""
 
     def __init__(self) -> None:
-        self._notes = Notes()
+        self._marks: Mapping[str, int] = {}
         self._files = Lanes(self._file, limit=FILES_OPEN)
 
     async def open(self, marks: Mapping[str, int]) -> None:
-        self._notes.marks.update(marks)
+        self._marks = dict(marks)
 
     def place(self, settings: Mapping[str, Any]) -> str:
         return str(settings["path"])
@@ -74,7 +74,7 @@ class FileOutput:
         await self._files.close()
 
     def _file(self, path: str) -> AppendedFile:
-        return AppendedFile(path, self._notes)
+        return AppendedFile(path, self._marks.get(path, 0))
 
 
 def _record_or_refusal(unit: WriteUnit) -> Record | Refused:

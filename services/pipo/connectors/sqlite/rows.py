@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from pipo.connectors.contract import Refused
 from pipo.connectors.schema import SQL_NAME
@@ -22,6 +22,7 @@ Value = str | int | float | None
 DEFAULT_KEY = "packet_id"
 
 _NAME = re.compile(SQL_NAME.replace("$", r"\Z"))
+_AS_IT_IS = frozenset({str, float, type(None)})
 _INTEGER_MIN, _INTEGER_MAX = -(2**63), 2**63 - 1
 
 
@@ -40,8 +41,7 @@ class Shape:
         return self.columns.index(self.key)
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(NamedTuple):
     """One row to write; `values` stand in the order of the shape's columns."""
 
     shape: Shape
@@ -67,7 +67,8 @@ def row(data: Any, settings: Mapping[str, Any], key: str) -> Row:
         bool(settings.get("create", False)),
         tuple(fields),
     )
-    return Row(shape, [value_of(v, name) for name, v in fields.items()])
+    values = [v if type(v) in _AS_IT_IS else value_of(v, name) for name, v in fields.items()]
+    return Row(shape, values)
 
 
 def value_of(value: Any, name: str = "") -> Value:
@@ -76,7 +77,7 @@ def value_of(value: Any, name: str = "") -> Value:
     Raises: Refused, when it cannot be text in UTF-8.
     """
     kind = type(value)
-    if kind is str or kind is float or value is None:
+    if kind in _AS_IT_IS:
         return value  # type: ignore[no-any-return]
     if kind is int and _INTEGER_MIN <= value <= _INTEGER_MAX:
         return value  # type: ignore[no-any-return]
@@ -105,9 +106,9 @@ def _with_key(data: Any, key_column: str, key: str) -> Mapping[str, Any]:
             hint="set `columns` to name each column and its value",
         )
     # The key column comes first, and a field of its name is overwritten.
-    fields = {key_column: key}
-    fields.update(data)
-    fields[key_column] = key
+    fields = {key_column: key, **data}
+    if fields[key_column] is not key:
+        fields[key_column] = key
     return fields
 
 
