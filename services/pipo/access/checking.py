@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from pipo.connectors.registry import manifests
 from pipo.home import Home
-from pipo.lang.check import Source, check
 from pipo.rpc import to_proto
 from pipo.rpc.stubs import pipo_pb2
 
@@ -20,6 +18,10 @@ async def check_text(request: pipo_pb2.CheckRequest, home: Home) -> pipo_pb2.Che
 
 
 def _check(request: pipo_pb2.CheckRequest, home: Home) -> pipo_pb2.CheckReply:
+    # The language and the manifests cost most commands, which check nothing, 0.1 s at start.
+    from pipo.connectors.registry import manifests
+    from pipo.lang.check import Source, check
+
     source = Source(text=request.source, file=request.file or UNNAMED)
     (report,) = check([source], manifests(), home.root)
     return pipo_pb2.CheckReply(

@@ -47,7 +47,7 @@ class Hosts:
 
     async def stop(self, request: pipo_pb2.StopRequest, runner: str) -> pipo_pb2.StopReply | None:
         """Stops a pipeline through the host that supervises it, or any other; None without one."""
-        alive = {host.id: host for host in registry.services(self._home, "runner")}
+        alive = {host.id: host for host in self._alive()}
         host = alive.get(runner) or next(iter(alive.values()), None)
         if host is None:
             return None
@@ -68,8 +68,12 @@ class Hosts:
         if wanted is not None and wanted.desired != "stopped":
             desired.write(pipeline, replace(wanted, desired="stopped"))
 
+    def _alive(self) -> list[ServiceEntry]:
+        """The hosts that take calls; one that stops has no address any more."""
+        return [host for host in registry.services(self._home, "runner") if host.address]
+
     def _least_busy(self) -> ServiceEntry:
-        alive = registry.services(self._home, "runner")
+        alive = self._alive()
         if not alive:
             raise Unavailable(
                 "no runner host is running",

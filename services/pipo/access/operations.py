@@ -43,6 +43,7 @@ class Access:
 
     def __init__(self, home: Home, config: Config, clock: Clock | None = None) -> None:
         self.home = home
+        self._config = config
         self.directory = Directory(home, clock or SystemClock())
         token = tokens.internal_token(home)
         self.connections = Connections(token)
@@ -107,7 +108,7 @@ class Access:
 
     async def push(self, request: pipo_pb2.PushRequest) -> pipo_pb2.PushReply:
         """Answers once the packet is journaled. Raises: Rejected, InvalidState, Unavailable."""
-        requests.check_push(request)
+        requests.check_push(request, self._config.packet_limit_bytes)
         return await self._ask(
             request.pipeline, lambda peer: peer.stub.Push(request, timeout=PUSH_TIMEOUT_S)
         )

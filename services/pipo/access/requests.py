@@ -30,8 +30,19 @@ def check_start(request: pipo_pb2.StartRequest) -> None:
         raise BadRequest("target is missing", hint="name a pipeline or the path of its file")
 
 
-def check_push(request: pipo_pb2.PushRequest) -> None:
+class TooLarge(BadRequest):
+    """Data over `engine.packet_limit` (decision 40)."""
+
+    http_status = 413
+
+
+def check_push(request: pipo_pb2.PushRequest, bytes_limit: int) -> None:
     _named(request.pipeline)
+    if len(request.data) > bytes_limit:
+        raise TooLarge(
+            f"data has {len(request.data)} bytes, and {bytes_limit} is the limit",
+            hint="engine.packet_limit in config.yaml is the limit; it can be up to 128MiB",
+        )
     if not request.data:
         raise BadRequest("data is missing", hint="data is any JSON value; null is one")
     if len(request.source) > SOURCE_CHARS_MAX:

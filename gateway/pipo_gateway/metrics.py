@@ -1,0 +1,199 @@
+"""`/metrics`: every pipeline of the home, running or not, and this gateway.
+
+What is counted comes from the journal, so that a restart resets nothing; what only
+a process knows (histograms, attached checkers) from the process, all pipelines in
+parallel, each within two seconds. A pipeline that is too slow is missing what it
+alone knows, never the page.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from pipo.access.stopped import Numbers
+from pipo.clock import Clock
+from pipo.errors import PipoError
+from pipo.home.desired import Desired
+from pipo.journal.changes import PENDING
+from pipo.rpc.stubs import pipeline_pb2
+from pipo.telemetry.logs import logger
+from pipo.telemetry.metrics import Family, HistogramSample, Sample, render
+from pipo_gateway.families import CHECKS_PREFIX, COUNTED, FAMILIES, STATES, STATUS_CLASSES, Kind
+
+PARALLEL_MAX = 16
+NUMBERS_TIMEOUT_S = 2.0
+STATE = "pipo_pipeline_state"
+
+_log = logger("gateway.metrics")
+
+
+class Directory(Protocol):
+    """What metrics ask of `pipo.access.directory`."""
+
+    def names(self) -> list[str]: ...
+
+    def desired(self, name: str) -> Desired | None: ...
+
+    def alive(self, name: str) -> bool: ...
+
+
+class Pipelines(Protocol):
+    """What metrics ask of `pipo.access.Access`."""
+
+    @property
+    def directory(self) -> Directory: ...
+
+    async def metrics(self, name: str) -> pipeline_pb2.MetricsReply | None: ...
+
+    async def numbers(self, name: str) -> Numbers: ...
+
+
+@dataclass(slots=True)
+class Traffic:
+    """What this gateway counts itself; plain numbers, for the hot path."""
+
+    answered: dict[int, int] = field(default_factory=lambda: dict.fromkeys(range(1, 10), 0))
+    in_flight: int = 0
+
+
+class Metrics:
+    """Renders the page."""
+
+    def __init__(self, pipelines: Pipelines, traffic: Traffic, clock: Clock) -> None:
+        self._pipelines = pipelines
+        self._traffic = traffic
+        self._clock = clock
+
+    async def text(self, sees: Callable[[str], bool]) -> bytes:
+        """The Prometheus text of the pipelines that the reader may see."""
+        names = [name for name in self._pipelines.directory.names() if sees(name)]
+        places = asyncio.Semaphore(PARALLEL_MAX)
+
+        async def one(name: str) -> list[Series]:
+            async with places:
+                return await self._of(name)
+
+        async with asyncio.TaskGroup() as group:
+            asked = [group.create_task(one(n), name=f"metrics of {n}") for n in names]
+        found = [series for task in asked for series in task.result()]
+        return render(_families([*found, *_of_gateway(self._traffic)]))
+
+    async def _of(self, name: str) -> list[Series]:
+        reply, numbers = await asyncio.gather(self._pipelines.metrics(name), self._numbers(name))
+        directory = self._pipelines.directory
+        own = [] if reply is None else _of_process(name, reply)
+        state = _status(reply)
+        if state is None:
+            wanted = directory.desired(name)
+            state = wanted.state if wanted is not None and wanted.state else "stopped"
+            if directory.alive(name):
+                state = "unreachable"
+        return [
+            *own,
+            *_of_journal(name, numbers, self._clock.now_ms()),
+            *_of_state(name, state),
+        ]
+
+    async def _numbers(self, name: str) -> Numbers | None:
+        try:
+            async with asyncio.timeout(NUMBERS_TIMEOUT_S):
+                return await self._pipelines.numbers(name)
+        except (TimeoutError, PipoError) as error:
+            _log.warning(
+                "numbers missing", action="metrics.missing", pipeline=name, reason=str(error)
+            )
+            return None
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One series under its family's name."""
+
+    name: str
+    labels: Mapping[str, str]
+    value: float | HistogramSample
+
+
+def _of_process(pipeline: str, reply: pipeline_pb2.MetricsReply) -> list[Series]:
+    return [
+        Series(s.name, {"pipeline": pipeline, **s.labels}, _value(s))
+        for s in reply.series
+        if s.name != STATE
+    ]
+
+
+def _value(series: pipeline_pb2.MetricSeries) -> float | HistogramSample:
+    if not series.HasField("histogram"):
+        return series.value
+    seen = series.histogram
+    return HistogramSample(tuple(seen.bounds), tuple(seen.counts), seen.count, seen.sum)
+
+
+def _of_journal(pipeline: str, numbers: Numbers | None, now_ms: int) -> list[Series]:
+    if numbers is None:
+        return []
+    own = {"pipeline": pipeline}
+    counters = numbers.counters
+    made = [Series(family, own, counters.get(name, 0)) for name, family in COUNTED.items()]
+    pending = sum(counters.get(f"now.{state}", 0) for state in PENDING)
+    oldest = numbers.oldest_received_at
+    age_s = 0.0 if oldest is None else max(0, now_ms - oldest) / 1000
+    made.append(Series("pipo_packets_pending", own, pending))
+    made.append(Series("pipo_oldest_pending_age_seconds", own, age_s))
+    if numbers.last_delivery_at is not None:
+        at_s = numbers.last_delivery_at / 1000
+        made.append(Series("pipo_last_delivery_timestamp_seconds", own, at_s))
+    for name, count in counters.items():
+        if name.startswith(CHECKS_PREFIX):
+            check, _, verdict = name[len(CHECKS_PREFIX) :].rpartition(".")
+            labels = {**own, "check": check, "verdict": verdict}
+            made.append(Series("pipo_checks_total", labels, count))
+    return made
+
+
+def _of_state(pipeline: str, state: str) -> list[Series]:
+    made = [
+        Series(STATE, {"pipeline": pipeline, "state": one}, float(one == state)) for one in STATES
+    ]
+    jammed = float(state == "jammed")
+    return [*made, Series("pipo_pipeline_jammed", {"pipeline": pipeline}, jammed)]
+
+
+def _status(reply: pipeline_pb2.MetricsReply | None) -> str | None:
+    """The state that a process says it is in."""
+    series = () if reply is None else reply.series
+    for one in series:
+        if one.name == STATE and one.value:
+            return one.labels["state"]
+    return None if reply is None else "active"
+
+
+def _of_gateway(traffic: Traffic) -> list[Series]:
+    made = [
+        Series("pipo_gateway_requests_total", {"class": one}, traffic.answered[int(one[0])])
+        for one in STATUS_CLASSES
+    ]
+    return [*made, Series("pipo_gateway_requests_in_flight", {}, traffic.in_flight)]
+
+
+def _families(series: Iterable[Series]) -> list[Family]:
+    """Families in the order of the table, then what a newer process brings, by name."""
+    samples: dict[str, list[Sample]] = defaultdict(list)
+    for one in series:
+        samples[one.name].append(Sample(one.value, one.labels))
+    unknown = sorted(name for name in samples if name not in FAMILIES)
+    return [
+        Family(name, *FAMILIES.get(name, (_guess(name, samples[name]), name)), samples[name])
+        for name in (*FAMILIES, *unknown)
+        if name in samples
+    ]
+
+
+def _guess(name: str, samples: list[Sample]) -> Kind:
+    if name.endswith("_total"):
+        return "counter"
+    return "histogram" if isinstance(samples[0].value, HistogramSample) else "gauge"

@@ -1,0 +1,137 @@
+"""The public gRPC service: each call is a right to check, and one operation of Access."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import grpc
+
+from pipo.access import Access
+from pipo.errors import Forbidden, PipoError
+from pipo.rpc.interceptors import OPEN_SERVICES, Continuation, Handler, refusal
+from pipo.rpc.stubs import packet_pb2, pipo_pb2, pipo_pb2_grpc
+from pipo_gateway.doors import Doors, Principal
+from pipo_gateway.engine import Engine
+from pipo_gateway.push_relay import first_of, relay
+
+
+class TokenDoor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
+    """Refuses strangers before anything of their call is read; health stays open."""
+
+    def __init__(self, doors: Doors) -> None:
+        self._doors = doors
+
+    async def intercept_service(
+        self, continuation: Continuation, handler_call_details: grpc.HandlerCallDetails
+    ) -> Handler:
+        if not handler_call_details.method.startswith(OPEN_SERVICES):
+            try:
+                self._doors.admit_call(handler_call_details.invocation_metadata)
+            except PipoError as error:
+                return refusal(error)
+        return await continuation(handler_call_details)
+
+
+class PipoServicer(pipo_pb2_grpc.PipoServicer):
+    """Service `Pipo` of proto/pipo/v1/pipo.proto."""
+
+    def __init__(self, access: Access, engine: Engine, doors: Doors) -> None:
+        self._access = access
+        self._engine = engine
+        self._doors = doors
+
+    async def GetEngine(
+        self, request: pipo_pb2.GetEngineRequest, context: grpc.aio.ServicerContext
+    ) -> pipo_pb2.Engine:
+        self._who(context).require("read")
+        return self._engine.message()
+
+    async def ListPipelines(
+        self, request: pipo_pb2.ListPipelinesRequest, context: grpc.aio.ServicerContext
+    ) -> pipo_pb2.ListPipelinesReply:
+        who = self._who(context)
+        reply = await self._access.list_pipelines()
+        shown = [info for info in reply.pipelines if who.sees(info.name)]
+        return pipo_pb2.ListPipelinesReply(pipelines=shown)
+
+    async def GetPipeline(
+        self, request: pipo_pb2.GetPipelineRequest, context: grpc.aio.ServicerContext
+    ) -> pipo_pb2.PipelineInfo:
+        self._who(context).require("read", request.pipeline)
+        return await self._access.get_pipeline(request.pipeline)
+
+    async def Start(
+        self, request: pipo_pb2.StartRequest, context: grpc.aio.ServicerContext
+    ) -> pipo_pb2.PipelineInfo:
+        who = self._who(context)
+        who.require("operate")
+        if not who.sees(request.target):
+            raise Forbidden(
+                f"token {who.name!r} may not start {request.target!r}",
+                hint="it is for named pipelines: start one of those by its name",
+            )
+        return await self._access.start(request)
+
+    async def Stop(
+        self, request: pipo_pb2.StopRequest, context: grpc.aio.ServicerContext
+    ) -> pipo_pb2.StopReply:
+        self._who(context).require("operate", request.pipeline)
+        return await self._access.stop(request)
+
+    async def Push(
+        self, request: pipo_pb2.PushRequest, context: grpc.aio.ServicerContext
+    ) -> pipo_pb2.PushReply:
+        self._who(context).require("operate", request.pipeline)
+        return await self._access.push(request)
+
+    async def PushStream(  # type: ignore[override]
+        self,
+        request_iterator: AsyncIterator[pipo_pb2.PushStreamRequest],
+        context: grpc.aio.ServicerContext,
+    ) -> None:
+        first = await first_of(request_iterator)
+        if first is None:
+            return
+        self._who(context).require("operate", first.pipeline)
+        peer = await self._access.peer(first.pipeline)
+        await relay(first, request_iterator, context.write, peer)
+
+    async def ListPackets(
+        self, request: pipo_pb2.ListPacketsRequest, context: grpc.aio.ServicerContext
+    ) -> pipo_pb2.ListPacketsReply:
+        self._who(context).require("read", request.pipeline)
+        return await self._access.list_packets(request)
+
+    async def Inspect(
+        self, request: pipo_pb2.InspectRequest, context: grpc.aio.ServicerContext
+    ) -> packet_pb2.Trace:
+        self._who(context).require("read", request.pipeline)
+        return await self._access.inspect(request)
+
+    async def ListEvents(
+        self, request: pipo_pb2.ListEventsRequest, context: grpc.aio.ServicerContext
+    ) -> pipo_pb2.ListEventsReply:
+        self._who(context).require("read", request.pipeline)
+        return await self._access.list_events(request)
+
+    async def WatchEvents(
+        self, request: pipo_pb2.ListEventsRequest, context: grpc.aio.ServicerContext
+    ) -> AsyncIterator[pipo_pb2.ListEventsReply]:
+        self._who(context).require("read", request.pipeline)
+        async for page in self._access.watch_events(request):
+            yield page
+
+    async def Logs(
+        self, request: pipo_pb2.LogsRequest, context: grpc.aio.ServicerContext
+    ) -> pipo_pb2.LogsReply:
+        self._who(context).require("read", request.pipeline)
+        return await self._access.logs(request)
+
+    async def Check(
+        self, request: pipo_pb2.CheckRequest, context: grpc.aio.ServicerContext
+    ) -> pipo_pb2.CheckReply:
+        self._who(context).require("read")
+        return await self._access.check(request)
+
+    def _who(self, context: grpc.aio.ServicerContext) -> Principal:
+        return self._doors.admit_call(context.invocation_metadata() or ())

@@ -1,0 +1,131 @@
+"""One method per REST route: request → operation → answer, and nothing else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pipo.access import Access, answers
+from pipo.errors import BadRequest, Unavailable
+from pipo.rpc.stubs import pipo_pb2
+from pipo.rpc.to_json import dumps
+from pipo_gateway.engine import Engine
+from pipo_gateway.events import EventPages
+from pipo_gateway.ingress.answer import Answer
+from pipo_gateway.metrics import Metrics
+from pipo_gateway.rest.fields import required
+from pipo_gateway.rest.router import Asked
+
+TEXT = b"Content-Type: text/plain; version=0.0.4; charset=utf-8\r\n"
+NOT_BUILT = ("listen", "detached", "ttl", "name", "source", "files")
+
+
+class Handlers:
+    """What the routes do."""
+
+    def __init__(self, access: Access, engine: Engine, metrics: Metrics) -> None:
+        self._access = access
+        self._engine = engine
+        self._metrics = metrics
+        self._events = EventPages(access)
+
+    async def get_health(self, asked: Asked) -> Answer:
+        facts = self._engine.health()
+        return Answer(200 if facts["ok"] else 503, dumps(facts))
+
+    async def get_metrics(self, asked: Asked) -> Answer:
+        return Answer(200, await self._metrics.text(asked.principal.sees), TEXT)
+
+    async def get_engine(self, asked: Asked) -> Any:
+        return self._engine.answer()
+
+    async def list_pipelines(self, asked: Asked) -> Any:
+        reply = await self._access.list_pipelines()
+        shown = [info for info in reply.pipelines if asked.principal.sees(info.name)]
+        return answers.pipelines(pipo_pb2.ListPipelinesReply(pipelines=shown))
+
+    async def start_file(self, asked: Asked) -> Any:
+        asked.principal.require_all()
+        _built(asked)
+        file = required(asked.fields, "file")
+        if not file.startswith("/"):
+            raise BadRequest(f"file is {file!r}", hint="give the absolute path of the file")
+        return answers.started(await self._access.start(pipo_pb2.StartRequest(target=file)))
+
+    async def get_pipeline(self, asked: Asked) -> Any:
+        return answers.pipeline(await self._access.get_pipeline(asked.names["name"]))
+
+    async def start(self, asked: Asked) -> Any:
+        _built(asked)
+        return answers.started(await self._access.start_known(asked.names["name"]))
+
+    async def stop(self, asked: Asked) -> Any:
+        request = pipo_pb2.StopRequest(
+            pipeline=asked.names["name"], now=asked.fields.get("now", False)
+        )
+        return answers.stopped(await self._access.stop(request))
+
+    async def push(self, asked: Asked) -> Any:
+        request = pipo_pb2.PushRequest(
+            pipeline=asked.names["name"],
+            data=required(asked.fields, "data"),
+            source=asked.fields.get("source", ""),
+            input=asked.fields.get("input", ""),
+        )
+        return answers.pushed(await self._access.push(request))
+
+    async def list_packets(self, asked: Asked) -> Any:
+        request = pipo_pb2.ListPacketsRequest(
+            pipeline=asked.names["name"],
+            state=asked.fields.get("state", ""),
+            limit=_limit(asked),
+            after=asked.fields.get("after", ""),
+        )
+        return answers.packets(await self._access.list_packets(request))
+
+    async def inspect(self, asked: Asked) -> Any:
+        request = pipo_pb2.InspectRequest(pipeline=asked.names["name"], packet_id=asked.names["id"])
+        return answers.trace(await self._access.inspect(request))
+
+    async def list_events(self, asked: Asked) -> Any:
+        after = asked.fields.get("after", "")
+        return await self._events.of_one(asked.names["name"], after, _limit(asked))
+
+    async def list_all_events(self, asked: Asked) -> Any:
+        after = asked.fields.get("after", "")
+        pipeline = asked.fields.get("pipeline")
+        if pipeline is not None:
+            asked.principal.require("read", pipeline)
+            return await self._events.of_one(pipeline, after, _limit(asked))
+        return await self._events.of_all(after, _limit(asked), asked.principal.sees)
+
+    async def logs(self, asked: Asked) -> Any:
+        request = pipo_pb2.LogsRequest(
+            pipeline=asked.names["name"],
+            tail=_limit(asked, "tail"),
+            after=asked.fields.get("after"),
+        )
+        return answers.logs(await self._access.logs(request))
+
+    async def check(self, asked: Asked) -> Any:
+        request = pipo_pb2.CheckRequest(
+            source=required(asked.fields, "source"), file=asked.fields.get("file", "")
+        )
+        return answers.checked(await self._access.check(request))
+
+
+def _limit(asked: Asked, key: str = "limit") -> int:
+    """A page's size; 0, which a message takes as its default, is refused when it was said."""
+    value: int = asked.fields.get(key, 0)
+    if key in asked.fields and not 1 <= value <= 1000:
+        raise BadRequest(f"{key} is {value}", hint=f"{key} is a whole number from 1 to 1000")
+    return value
+
+
+def _built(asked: Asked) -> None:
+    """Raises: Unavailable, for an option whose operation does not exist yet."""
+    for key in NOT_BUILT:
+        if key in asked.fields:
+            raise Unavailable(
+                f"starting with {key!r} is not built yet",
+                hint="leave it out; this version of Pipo knows the field and cannot act on it",
+            )

@@ -1,0 +1,90 @@
+"""Every route of the gateway but `/in`; one without a handler is known and not built yet."""
+
+from __future__ import annotations
+
+from pipo_gateway.rest.fields import Fields
+from pipo_gateway.rest.handlers import Handlers
+from pipo_gateway.rest.router import Route
+
+START: Fields = {"listen": "number", "detached": "flag", "ttl": "text"}
+START_FILE: Fields = {"file": "text", **START, "name": "text", "source": "text", "files": "json"}
+PUSH: Fields = {"data": "json", "source": "text", "input": "text"}
+PAGE: Fields = {"limit": "number", "after": "text"}
+ONE = "/api/pipelines/{name}"
+
+
+def routes(do: Handlers) -> list[Route]:
+    """The table."""
+    return [
+        Route("GET", "/healthz", "health", handler=do.get_health, open=True),
+        Route("GET", "/metrics", "metrics", handler=do.get_metrics),
+        Route("GET", "/api/engine", "engine", handler=do.get_engine),
+        Route("GET", "/api/pipelines", "list", handler=do.list_pipelines),
+        Route(
+            "POST",
+            "/api/pipelines",
+            "start",
+            scope="operate",
+            fields=START_FILE,
+            handler=do.start_file,
+            status=201,
+        ),
+        Route("GET", ONE, "get", handler=do.get_pipeline),
+        Route("POST", f"{ONE}/start", "start", "operate", START, do.start),
+        Route("POST", f"{ONE}/stop", "stop", "operate", {"now": "flag"}, do.stop),
+        Route("POST", f"{ONE}/push", "push", "operate", PUSH, do.push),
+        Route(
+            "GET",
+            f"{ONE}/packets",
+            "packets",
+            fields={"state": "text", **PAGE},
+            handler=do.list_packets,
+        ),
+        Route("GET", f"{ONE}/packets/{{id}}", "inspect", handler=do.inspect),
+        Route("GET", f"{ONE}/events", "events", fields=PAGE, handler=do.list_events),
+        Route(
+            "GET",
+            f"{ONE}/logs",
+            "logs",
+            fields={"tail": "number", "after": "number"},
+            handler=do.logs,
+        ),
+        Route(
+            "POST",
+            "/api/check",
+            "check",
+            fields={"source": "text", "file": "text"},
+            handler=do.check,
+        ),
+        Route(
+            "GET",
+            "/api/events",
+            "events",
+            fields={"pipeline": "text", **PAGE},
+            handler=do.list_all_events,
+        ),
+        *_not_built(),
+    ]
+
+
+def _not_built() -> list[Route]:
+    edits = ("rollback", "apply", "proposals", "proposals/{id}/apply", "proposals/{id}/reject")
+    posts = ("drain", "restart", "pause", "resume", "ack", "dlq/replay", "dlq/purge", "rerun")
+    reads = ("graph", "activity", "dlq", "versions", "versions/{version}", "diff", "proposals")
+    return [
+        Route("POST", "/api/engine/stop", "engine stop", "operate"),
+        *(Route("POST", f"{ONE}/{path}", _words(path), "operate") for path in (*posts, "resolve")),
+        *(Route("POST", f"{ONE}/{path}", _words(path), "edit") for path in edits),
+        *(Route("GET", f"{ONE}/{path}", _words(path)) for path in reads),
+        Route("GET", "/api/agent-budget", "agent-budget"),
+        Route("GET", "/api/bots", "bots"),
+        Route("GET", "/events", "the event stream"),
+        Route("GET", "/mcp", "mcp"),
+        Route("POST", "/mcp", "mcp", "edit"),
+        Route("GET", "/ui", "the dashboard"),
+    ]
+
+
+def _words(path: str) -> str:
+    """`dlq/replay` → `dlq replay`; a name in braces is left out."""
+    return " ".join(part for part in path.split("/") if not part.startswith("{"))
