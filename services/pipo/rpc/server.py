@@ -85,8 +85,17 @@ def _register(servicer: object, server: grpc.aio.Server) -> str:
 def _bind(server: grpc.aio.Server, bind: str, port: int) -> int:
     host = f"[{bind}]" if ":" in bind else bind
     try:
+        if port:
+            _probe(bind, port)
         return int(server.add_insecure_port(f"{host}:{port}"))
-    except RuntimeError as error:
-        raise Conflict(
-            f"gRPC port {port} on {bind} is taken", hint="choose another port"
-        ) from error
+    except (RuntimeError, OSError) as error:
+        taken = f"gRPC port {port} on {bind} is taken"
+        raise Conflict(taken, hint="choose another port") from error
+
+
+def _probe(bind: str, port: int) -> None:
+    """Raises: OSError, if the port is taken; gRPC would write about it to standard error too."""
+    family, kind, protocol, _, address = socket.getaddrinfo(bind, port, type=socket.SOCK_STREAM)[0]
+    with socket.socket(family, kind, protocol) as trial:
+        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        trial.bind(address)
