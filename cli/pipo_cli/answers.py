@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
 import click
-from google.protobuf.message import Message
 
-from pipo.rpc.to_json import to_json
+from pipo.rpc.to_json import dumps
 from pipo_cli.client import Connection, Operations, connect
 from pipo_cli.settings import Settings
 
-M = TypeVar("M", bound=Message)
+M = TypeVar("M")
 R = TypeVar("R")
 
 ENGINE_DOWN = "engine: down"
@@ -23,31 +22,39 @@ def answer(
     settings: Settings,
     ask: Callable[[Operations], Awaitable[M]],
     show: Callable[[M], Sequence[str]],
-) -> M:
-    """Asks once and prints the answer.
+    shape: str,
+) -> None:
+    """Asks once and prints the answer: lines by `show`, or JSON by the REST shape of that name.
 
     Raises: PipoError, as the operation does.
     """
 
-    async def once() -> M:
+    async def once() -> None:
         async with connect(settings) as connection:
-            found = await ask(connection.operations)
-            print_answer(settings, connection, found, show)
-            return found
+            print_answer(settings, connection, await ask(connection.operations), show, shape)
 
-    return run(once())
+    run(once())
 
 
 def print_answer(
-    settings: Settings, connection: Connection, found: M, show: Callable[[M], Sequence[str]]
+    settings: Settings,
+    connection: Connection,
+    found: M,
+    show: Callable[[M], Sequence[str]],
+    shape: str,
 ) -> None:
     """The answer on stdout."""
     if settings.json:
-        click.echo(with_engine(to_json(found), connection.engine))
+        print_json(connection, _shaped(shape, found))
         return
     for line in show(found):
         click.echo(line)
     print_engine(connection)
+
+
+def print_json(connection: Connection, shaped: Mapping[str, Any]) -> None:
+    """A REST answer with `engine` as its last key."""
+    click.echo(dumps({**shaped, "engine": connection.engine}))
 
 
 def print_engine(connection: Connection) -> None:
@@ -56,10 +63,12 @@ def print_engine(connection: Connection) -> None:
         click.echo(ENGINE_DOWN)
 
 
-def with_engine(text: bytes, engine: str) -> bytes:
-    """A JSON object with `engine` as its last key; what stands in it is not touched."""
-    inside = text[1:-1]
-    return b"{" + inside + (b"," if inside else b"") + f'"engine":"{engine}"'.encode() + b"}"
+def _shaped(shape: str, found: Any) -> Mapping[str, Any]:
+    # Only JSON needs it, and it brings what a gateway's client does without.
+    from pipo.access import answers
+
+    shaped: Mapping[str, Any] = getattr(answers, shape)(found)
+    return shaped
 
 
 def run(work: Coroutine[Any, Any, R]) -> R:

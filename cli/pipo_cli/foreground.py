@@ -181,7 +181,8 @@ class Foreground:
             raise BrokenFile(file, error) from error
         name = str(entry["name"])
         self._tails[name] = Tail(self._home.pipeline(name).log)
-        return entry
+        whole = await self._call("GET", f"/api/pipelines/{name}")
+        return {**entry, "inputs": (whole.get("runner") or {}).get("inputs") or ()}
 
     async def _running(self, path: str, conflict: Conflict) -> dict[str, Any]:
         listed = await self._call("GET", "/api/pipelines")

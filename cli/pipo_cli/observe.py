@@ -13,7 +13,7 @@ import click
 from pipo.clock import SystemClock
 from pipo.errors import NotFound
 from pipo.rpc.stubs import pipo_pb2
-from pipo.rpc.to_json import to_json
+from pipo.rpc.to_json import to_json, to_value
 from pipo_cli import answers
 from pipo_cli.answers import answer
 from pipo_cli.client import Connection, connect
@@ -49,11 +49,12 @@ def status(settings: Settings, name: str | None, watch: bool) -> None:
             return status_text.overview(found.pipelines, _clock.now_ms())
         return status_text.details(found, _clock.now_ms())
 
+    shape = "pipelines" if name is None else "pipeline"
     if not watch:
-        answer(settings, ask, show)
+        answer(settings, ask, show, shape)
         return
     with suppress(KeyboardInterrupt):
-        answers.run(_watch(settings, ask, show))
+        answers.run(_watch(settings, ask, show, shape))
 
 
 @click.command()
@@ -70,6 +71,7 @@ def packets(settings: Settings, name: str, state: str, limit: int, after: str) -
         settings,
         lambda operations: operations.list_packets(request),
         lambda reply: packet_text.page(name, reply, _clock.now_ms()),
+        "packets",
     )
 
 
@@ -85,6 +87,7 @@ def inspect(settings: Settings, name: str, packet_id: str) -> None:
         settings,
         lambda operations: operations.inspect(request),
         lambda trace: trace_text.story(name, trace, _clock.now_ms()),
+        "trace",
     )
 
 
@@ -97,10 +100,6 @@ def inspect(settings: Settings, name: str, packet_id: str) -> None:
 def events(settings: Settings, name: str, follow: bool, after: int) -> None:
     """List a pipeline's journal events, oldest first."""
     request = pipo_pb2.ListEventsRequest(pipeline=name, after_seq=after, limit=PAGE)
-    if settings.json and not follow:
-        request.limit = 0
-        answer(settings, lambda operations: operations.list_events(request), lambda _: [])
-        return
     with suppress(KeyboardInterrupt):
         answers.run(_events(settings, request, follow))
 
@@ -117,7 +116,9 @@ def logs(settings: Settings, name: str, follow: bool, node: str | None) -> None:
         answers.run(_logs(settings, name, follow, node))
 
 
-async def _watch(settings: Settings, ask: Callable[..., Any], show: Callable[..., Any]) -> None:
+async def _watch(
+    settings: Settings, ask: Callable[..., Any], show: Callable[..., Any], shape: str
+) -> None:
     """Asks again and again, through a new connection where the last one was lost."""
     screen = sys.stdout.isatty() and not plain() and not settings.json
     if screen:
@@ -133,6 +134,7 @@ async def _watch(settings: Settings, ask: Callable[..., Any], show: Callable[...
                 connection,
                 found,
                 lambda reply: [f"{line}\x1b[K" if screen else line for line in show(reply)],
+                shape,
             )
             if screen:
                 click.echo("\x1b[J", nl=False)
@@ -140,7 +142,14 @@ async def _watch(settings: Settings, ask: Callable[..., Any], show: Callable[...
 
 
 async def _events(settings: Settings, request: pipo_pb2.ListEventsRequest, follow: bool) -> None:
+    """All pages as lines; with --json one page, or with -f one object per event."""
     async with connect(settings) as connection:
+        if settings.json and not follow:
+            from pipo.access import answers as shapes
+
+            reply = await connection.operations.list_events(request)
+            answers.print_json(connection, shapes.events(reply, request.pipeline))
+            return
         source = (
             connection.operations.watch_events(request) if follow else _pages(connection, request)
         )
@@ -187,7 +196,7 @@ def _print_log(
     del reply.lines[:]
     reply.lines.extend(kept)
     if settings.json and (kept or not follow):
-        click.echo(answers.with_engine(to_json(reply), connection.engine))
+        answers.print_json(connection, to_value(reply))
     elif not settings.json:
         for line in kept:
             click.echo(printable(line))

@@ -38,7 +38,12 @@ def push(
     request = pipo_pb2.PushRequest(
         pipeline=name, data=_json(text, place), source=source, input=input_name
     )
-    answer(settings, lambda operations: operations.push(request), lambda reply: [pushed(reply)])
+    answer(
+        settings,
+        lambda operations: operations.push(request),
+        lambda reply: [pushed(reply)],
+        "pushed",
+    )
 
 
 def _read(file: str) -> tuple[bytes, str]:

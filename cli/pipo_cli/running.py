@@ -82,7 +82,7 @@ def start(
     request = pipo_pb2.StartRequest(target=target if file is None else str(file.absolute()))
     try:
         with progress(settings, f"starting {target}"):
-            answer(settings, lambda operations: operations.start(request), _started)
+            answer(settings, lambda operations: operations.start(request), _started, "started")
     except InvalidPipeline as error:
         raise BrokenFile(target, error) from error
 
@@ -99,7 +99,7 @@ def stop(settings: Settings, name: str, now: bool) -> None:
 
     request = pipo_pb2.StopRequest(pipeline=name, now=now)
     with progress(settings, f"stopping {name}"):
-        answer(settings, lambda operations: operations.stop(request), _stopped)
+        answer(settings, lambda operations: operations.stop(request), _stopped, "stopped")
 
 
 def _started(pipeline: pipo_pb2.PipelineInfo) -> list[str]:

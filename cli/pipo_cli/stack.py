@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping
 
 from pipo.clock import Clock
-from pipo.errors import Conflict, PipoError, Unavailable
+from pipo.errors import Conflict, Unavailable
 from pipo.home import Home, desired, leases, registry
 from pipo.home.config import Config
 from pipo.home.leases import Lease
@@ -69,7 +69,7 @@ async def ready(home: Home, config: Config, supervisor: Supervisor, clock: Clock
     Raises: Unavailable, if a service ends meanwhile or the stack is not ready in time.
     """
     deadline = clock.monotonic() + config.start_timeout_s
-    missing = "the gateway"
+    missing = "gateway"
     while clock.monotonic() < deadline:
         if supervisor.first_exit.done():
             kind, code = supervisor.first_exit.result()
@@ -81,7 +81,7 @@ async def ready(home: Home, config: Config, supervisor: Supervisor, clock: Clock
             return gateway
         await asyncio.sleep(POLL_S)
     limit = f"within {config.start_timeout_s:g}s (engine.start_timeout)"
-    raise _not_up(home, missing.rpartition(" ")[2], f"{missing} did not come up {limit}")
+    raise _not_up(home, missing, f"the {missing} did not come up {limit}")
 
 
 def busy(home: Home) -> bool:
@@ -106,15 +106,11 @@ async def _leftovers_gone(home: Home, config: Config, clock: Clock) -> None:
 
 def _missing(gateway: Gateway) -> str:
     """What is not up yet; empty when all is."""
-    if gateway.health() is None:
-        return "the gateway"
-    try:
-        engine = gateway.call("GET", "/api/engine", timeout_s=gateways.HEALTH_TIMEOUT_S)
-    except PipoError:
-        return "the gateway"
-    if not engine.get("runners"):
-        return "the runner"
-    return "" if engine.get("checkers") else "the checker"
+    health = gateway.health()
+    if health is None:
+        return "gateway"
+    alive = health.get("services") or {}
+    return next((kind for kind in ("runner", "checker") if INSTANCE not in alive.get(kind, ())), "")
 
 
 def _not_up(home: Home, kind: str, message: str) -> Unavailable:

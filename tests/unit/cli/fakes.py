@@ -107,9 +107,12 @@ class HandClock:
 
 @contextmanager
 def http_gateway(
-    routes: Mapping[str, tuple[int, Any]], seen: list[tuple[str, str, bytes, str]] | None = None
+    routes: Mapping[str, Any], seen: list[tuple[str, str, bytes, str]] | None = None
 ) -> Iterator[str]:
-    """A server that answers `METHOD /path` from a table; yields its address."""
+    """A server that answers `METHOD /path` from a table; yields its address.
+
+    An answer is a status and a body, or a function that returns them.
+    """
 
     class Handler(BaseHTTPRequestHandler):
         def answer(self) -> None:
@@ -117,7 +120,8 @@ def http_gateway(
             if seen is not None:
                 token = self.headers.get("Authorization", "")
                 seen.append((self.command, self.path, body, token))
-            status, found = routes.get(f"{self.command} {self.path}", (404, {"error": "no route"}))
+            known = routes.get(f"{self.command} {self.path}", (404, {"error": "no route"}))
+            status, found = known() if callable(known) else known
             raw = found if isinstance(found, bytes) else json.dumps(found).encode()
             self.send_response(status)
             self.send_header("Content-Length", str(len(raw)))

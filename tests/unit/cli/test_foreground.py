@@ -1,0 +1,303 @@
+"""`pipo run` over a fake gateway: start-up, what is printed, and the order of the end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipo.clock import SystemClock
+from pipo.errors import Conflict, Unavailable
+from pipo.home import Home
+from pipo.home.config import Config
+from pipo_cli import foreground, stack
+from pipo_cli.failures import BrokenFile
+from pipo_cli.foreground import Foreground
+from pipo_cli.gateway import Gateway
+from pipo_cli.screen import Screen
+from tests.unit.cli.fakes import http_gateway
+
+LOGGED = "2026-10-10T21:13:48.263Z info  started action=pipeline.start"
+CONFLICT = (409, {"error": "'x' runs already", "code": "conflict"})
+
+
+class Children:
+    """A supervisor whose services do nothing but end when they are told to, or told twice."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+        self.slow = False
+        self._end = asyncio.Event()
+        self.first_exit: asyncio.Future[tuple[str, int]] = (
+            asyncio.get_running_loop().create_future()
+        )
+
+    async def run(self) -> None:
+        await self._end.wait()
+
+    def stop(self) -> None:
+        self.told.append("stop")
+        if not self.slow:
+            self._end.set()
+
+    def hurry(self) -> None:
+        self.told.append("hurry")
+        self._end.set()
+
+
+class Printed(Screen):
+    """Keeps what would have been printed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.outs: list[str] = []
+        self.errs: list[str] = []
+
+    def out(self, line: str) -> None:
+        self.outs.append(line)
+
+    def err(self, line: str) -> None:
+        self.errs.append(line)
+
+
+class Pipelines:
+    """The REST side of a gateway that knows the pipelines `x` and `y`."""
+
+    def __init__(self) -> None:
+        self.states = {"x": "stopped", "y": "stopped"}
+        self.seen: list[tuple[str, str, bytes, str]] = []
+        self.start_answer: Callable[[], tuple[int, Any]] = self._start
+        self.drains = True
+
+    def routes(self) -> dict[str, Any]:
+        made: dict[str, Any] = {
+            "POST /api/pipelines": lambda: self.start_answer(),
+            "GET /api/pipelines": lambda: (200, {"pipelines": [self._entry(n) for n in "xy"]}),
+        }
+        for name in "xy":
+            made[f"GET /api/pipelines/{name}"] = lambda n=name: (200, self._entry(n))
+            made[f"POST /api/pipelines/{name}/stop"] = lambda n=name: self._stop(n)
+        return made
+
+    def asked(self) -> list[str]:
+        return [f"{method} {path}" for method, path, _, _ in self.seen]
+
+    def _start(self) -> tuple[int, Any]:
+        name = Path(json.loads(self.seen[-1][2])["file"]).stem
+        self.states[name] = "running"
+        return 201, self._entry(name)
+
+    def _stop(self, name: str) -> tuple[int, Any]:
+        now = json.loads(self.seen[-1][2]).get("now", False)
+        self.states[name] = "stopped" if now or self.drains else "stopping"
+        return 200, {"pipeline": name, "state": self.states[name]}
+
+    def _entry(self, name: str) -> dict[str, Any]:
+        given = {"name": "input", "via": "http", "address": f"POST /in/{name}/{name}"}
+        return {
+            "name": name,
+            "file": f"/work/{name}.pipo",
+            "state": self.states[name],
+            "runner": {"inputs": [given]},
+        }
+
+
+class Run:
+    """One `pipo run` in a test."""
+
+    def __init__(self, folder: Path, files: list[str], pipelines: Pipelines) -> None:
+        self.home = Home(folder)
+        self.home.ensure()
+        self.pipelines = pipelines
+        self.screen = Printed()
+        self.children = Children()
+        self.end = foreground._End()
+        self.subject = Foreground(
+            self.home,
+            Config(),
+            files,
+            self.children,  # type: ignore[arg-type]
+            self.screen,
+            self.end,
+            SystemClock(),
+        )
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(10):
+            while not condition():  # noqa: ASYNC110 - the fake gateway runs on a thread
+                await asyncio.sleep(0.005)
+
+    def says(self, text: str) -> bool:
+        return any(text in line for line in self.screen.errs)
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(foreground, "TAIL_EVERY_S", 0.005)
+    monkeypatch.setattr(foreground, "DRAIN_POLL_S", 0.005)
+
+
+@pytest.fixture
+def pipelines() -> Pipelines:
+    return Pipelines()
+
+
+@pytest.fixture
+def url(pipelines: Pipelines, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    with http_gateway(pipelines.routes(), pipelines.seen) as address:
+
+        async def ready(*_: Any) -> Gateway:
+            return Gateway(address)
+
+        monkeypatch.setattr(stack, "ready", ready)
+        yield address
+
+
+@asynccontextmanager
+async def running(
+    tmp_path: Path, pipelines: Pipelines, *files: str
+) -> AsyncIterator[tuple[Run, asyncio.Task[None]]]:
+    run = Run(tmp_path / "home", list(files), pipelines)
+    task = asyncio.create_task(run.subject.run(), name="run")
+    try:
+        yield run, task
+    finally:
+        run.screen.close(1)
+        if not task.done():
+            task.cancel()
+            await asyncio.wait({task})
+
+
+async def test_it_starts_greets_drains_and_ends(
+    tmp_path: Path, pipelines: Pipelines, url: str
+) -> None:
+    async with running(tmp_path, pipelines, "/work/x.pipo", "/work/y.pipo") as (run, task):
+        await run.until(lambda: run.says("Ctrl-C drains"))
+        assert run.says(f"curl -X POST {url}/in/x/x")
+        run.end.ask()
+        await task
+        assert run.says("draining x, y; Ctrl-C again stops at once")
+        assert run.screen.errs[-1] == "stopped"
+        assert run.children.told[0] == "stop"
+        asked = pipelines.asked()
+        assert {"POST /api/pipelines/x/stop", "POST /api/pipelines/y/stop"} <= set(asked)
+
+
+async def test_a_drain_is_waited_for(tmp_path: Path, pipelines: Pipelines, url: str) -> None:
+    pipelines.drains = False
+    async with running(tmp_path, pipelines, "/work/x.pipo") as (run, task):
+        await run.until(lambda: run.says("Ctrl-C drains"))
+        run.end.ask()
+        await run.until(lambda: pipelines.asked().count("GET /api/pipelines/x") > 3)
+        assert not task.done()
+        assert run.children.told == []
+        pipelines.states["x"] = "stopped"
+        await task
+
+
+async def test_a_second_signal_stops_at_once(
+    tmp_path: Path, pipelines: Pipelines, url: str
+) -> None:
+    pipelines.drains = False
+    async with running(tmp_path, pipelines, "/work/x.pipo") as (run, task):
+        await run.until(lambda: run.says("Ctrl-C drains"))
+        run.end.ask()
+        await run.until(lambda: "POST /api/pipelines/x/stop" in pipelines.asked())
+        run.children.slow = True
+        run.end.ask()
+        await task
+        bodies = [json.loads(b) for m, p, b, _ in pipelines.seen if p.endswith("/stop")]
+        assert bodies == [{}, {"now": True}]
+        assert run.children.told == ["stop", "hurry"]
+
+
+async def test_a_file_that_is_refused_stops_everything(
+    tmp_path: Path, pipelines: Pipelines, url: str
+) -> None:
+    refusal = (422, {"error": "does not pass", "code": "invalid_pipeline", "diagnostics": []})
+    starts = iter([pipelines._start, lambda: refusal])
+    pipelines.start_answer = lambda: next(starts)()  # type: ignore[no-untyped-call]
+    async with running(tmp_path, pipelines, "/work/x.pipo", "/work/y.pipo") as (run, task):
+        with pytest.raises(BrokenFile, match="does not pass"):
+            await task
+        assert "POST /api/pipelines/x/stop" in pipelines.asked()
+        assert not run.says("Pipo is running")
+        assert run.children.told[0] == "stop"
+
+
+async def test_a_pipeline_that_was_resumed_first_is_taken_as_started(
+    tmp_path: Path, pipelines: Pipelines, url: str
+) -> None:
+    pipelines.states["x"] = "running"
+    pipelines.start_answer = lambda: CONFLICT
+    async with running(tmp_path, pipelines, "/work/x.pipo") as (run, task):
+        await run.until(lambda: run.says("Ctrl-C drains"))
+        run.end.ask()
+        await task
+        assert run.says("draining x")
+
+
+async def test_a_name_that_another_file_has_is_a_conflict(
+    tmp_path: Path, pipelines: Pipelines, url: str
+) -> None:
+    pipelines.start_answer = lambda: CONFLICT
+    async with running(tmp_path, pipelines, "/elsewhere/x.pipo") as (_, task):
+        with pytest.raises(Conflict, match="runs already"):
+            await task
+
+
+async def test_the_end_during_the_start(
+    tmp_path: Path, pipelines: Pipelines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def never(*_: Any) -> Gateway:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    monkeypatch.setattr(stack, "ready", never)
+    async with running(tmp_path, pipelines, "/work/x.pipo") as (run, task):
+        await run.until(lambda: run.says("starting the gateway"))
+        run.end.ask()
+        await task
+        assert run.screen.errs[-1] == "stopped"
+
+
+async def test_a_stack_that_does_not_come_up(
+    tmp_path: Path, pipelines: Pipelines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails(*_: Any) -> Gateway:
+        raise Unavailable("the runner ended with exit code 1 while the stack started")
+
+    monkeypatch.setattr(stack, "ready", fails)
+    async with running(tmp_path, pipelines, "/work/x.pipo") as (run, task):
+        with pytest.raises(Unavailable, match="the runner ended"):
+            await task
+        assert run.children.told[0] == "stop"
+
+
+@pytest.mark.parametrize(("files", "prefix"), [(["x"], ""), (["x", "y"], "x | ")])
+async def test_packets_go_to_stdout_and_log_lines_to_stderr(
+    tmp_path: Path, pipelines: Pipelines, url: str, files: list[str], prefix: str
+) -> None:
+    paths = [f"/work/{name}.pipo" for name in files]
+    async with running(tmp_path, pipelines, *paths) as (run, task):
+        await run.until(lambda: run.says("Ctrl-C drains"))
+        with run.home.pipeline("x").log.open("a") as log:
+            log.write(f'{LOGGED}\n{{"hello":"world"}}\n')
+        await run.until(lambda: bool(run.screen.outs))
+        assert run.screen.outs == [f'{prefix}{{"hello":"world"}}']
+        assert run.says(f"x | {LOGGED}")
+        run.end.ask()
+        await task
+
+
+def test_services_show_what_needs_a_person() -> None:
+    screen = Printed()
+    for line in (LOGGED, LOGGED.replace("info ", "warn "), "Traceback"):
+        foreground._service_said(screen, "gateway", line)
+    screen.close(1)
+    assert [line.partition(" ")[2][:8] for line in screen.errs] == ["| 2026-1", "| Traceb"]
