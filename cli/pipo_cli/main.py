@@ -37,17 +37,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         click.echo(error.format_message(), err=True)
         return failures.USAGE_EXIT
     except click.UsageError as error:
-        # The mistake may stand before the option was read.
-        return failures.show_usage(error, json=settings.json or "--json" in words)
+        return failures.show_usage(error, json=_json(settings, words))
     except PipoError as error:
-        return failures.show(error, json=settings.json)
+        return failures.show(error, json=_json(settings, words))
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED_EXIT
     except BrokenPipeError:
         return _stop_writing()
     except Exception as error:
-        return _bug(error, json=settings.json)
+        return _bug(error, json=_json(settings, words))
     return result if isinstance(result, int) else 0
+
+
+def _json(settings: Settings, words: Sequence[str]) -> bool:
+    """Whether to answer in JSON; the mistake may stand before the option was read."""
+    return settings.json or "--json" in words
 
 
 def _stop_writing() -> int:

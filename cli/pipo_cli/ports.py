@@ -12,6 +12,7 @@ from pipo.errors import BadRequest, Conflict, Forbidden, PipoError
 from pipo.home import Home, registry
 from pipo_cli.gateway import Gateway
 
+PORT_MAX = 65535
 # Something that listens and says nothing is no gateway.
 ASK_TIMEOUT_S = 0.5
 
@@ -22,6 +23,11 @@ def refuse_taken(bind: str, listen: int, home: Home) -> None:
     Raises: Conflict, naming the holder and `--listen`; BadRequest or Forbidden, if `bind` or
         the port cannot be used at all.
     """
+    if not 1 <= listen < PORT_MAX:
+        raise BadRequest(
+            f"the gateway cannot listen on port {listen}",
+            hint=f"use 1 to {PORT_MAX - 1}: gRPC takes the port above",
+        )
     for port in (listen, listen + 1):
         error = _refusal(bind, port)
         if error is None:

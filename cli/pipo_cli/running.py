@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pipo.clock import SystemClock
-from pipo.errors import BadRequest, InvalidPipeline, NotFound, Unavailable
+from pipo.errors import BadRequest, Internal, InvalidPipeline, NotFound, Unavailable
 from pipo_cli.commands import not_built
 from pipo_cli.failures import BrokenFile
+from pipo_cli.gateway import error_of
 from pipo_cli.progress import progress
 from pipo_cli.render import findings
 from pipo_cli.settings import Settings, global_options, pass_settings
@@ -162,10 +163,11 @@ def _checked(paths: Sequence[str], settings: Settings) -> list[str]:
         timeout=CHECK_TIMEOUT_S,
         check=False,
     )
-    said = json.loads(done.stdout)
+    try:
+        said = json.loads(done.stdout)
+    except ValueError:
+        raise Internal(f"the check ended with exit code {done.returncode}") from None
     if "files" not in said:
-        from pipo_cli.gateway import error_of
-
         raise error_of(400, said)
     return [_passed(report) for report in said["files"]]
 

@@ -60,3 +60,9 @@ def test_a_gateway_is_named_with_its_home(home: Home) -> None:
 def test_an_address_of_another_machine(home: Home) -> None:
     with pytest.raises(BadRequest, match=r"cannot listen on 192\.0\.2\.1"):
         ports.refuse_taken("192.0.2.1", free_ports(), home)
+
+
+@pytest.mark.parametrize("listen", [0, 65535])
+def test_a_port_without_one_above(home: Home, listen: int) -> None:
+    with pytest.raises(BadRequest, match=f"cannot listen on port {listen}"):
+        ports.refuse_taken("127.0.0.1", listen, home)
