@@ -110,6 +110,8 @@ class _Parser:
             )
 
     def _unexpected(self, token: Token) -> LanguageError:
+        if token.kind == "end":
+            return LanguageError("syntax", "the expression ends too early", token.position)
         hint = ""
         if token.value == "instanceof":
             hint = "`type(x)` gives the type's name"

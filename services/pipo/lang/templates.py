@@ -32,6 +32,11 @@ class Hole:
     start: int
 
 
+def is_template(text: str) -> bool:
+    """Whether a text has a hole, or tries to have one."""
+    return "${" in text.replace("$${", "")
+
+
 def split(text: str) -> list[str | Hole]:
     """A string's literal parts (with `$${` undone) and holes, in order; no empty parts.
 

@@ -1,0 +1,158 @@
+"""The check: every finding of a set of files, and the models of those without errors.
+
+    load (P001) → shape (P002) → rules, block by block → chains, file by file → P059
+
+Nothing is run and no connector is imported: the manifests come as an argument.
+Only with `import_modules` does the check import the functions' modules, each in
+a process of its own (decision 38).
+
+Source: facts §7; design §8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pipo.errors import Finding, InvalidPipeline
+from pipo.lang import model
+from pipo.lang.document import plain
+from pipo.lang.draft import Draft
+from pipo.lang.load import decode, load
+from pipo.lang.model import Pipeline
+from pipo.lang.rules import chains, connectors, files, flow, names, policies, texts
+from pipo.lang.shape import draft_of
+
+if TYPE_CHECKING:
+    from pipo.connectors.contract import Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A file's text; `file` is what findings call it and what its paths are relative to."""
+
+    text: str
+    file: str
+
+    @classmethod
+    def read(cls, path: Path, file: str = "") -> Source:
+        """The source in a file, shown as `file`.
+
+        Raises: OSError, when it cannot be read.
+        """
+        return cls(decode(path.read_bytes()), file or str(path))
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The findings of one file, by position; `pipeline` is there unless one is an error."""
+
+    file: str
+    findings: list[Finding] = field(default_factory=list)
+    pipeline: Pipeline | None = None
+
+    @property
+    def ok(self) -> bool:
+        return not any(finding.severity == "error" for finding in self.findings)
+
+
+def check(
+    sources: Sequence[Source],
+    manifests: Mapping[str, Manifest],
+    home: Path | None = None,
+    *,
+    import_modules: bool = False,
+) -> list[Report]:
+    """One report for each source, in their order; several are also compared with each other.
+
+    `home` is where trust in templates is recorded. `import_modules` runs the
+    functions' modules; it is for files whose code may run here.
+    """
+    reports: dict[int, Report] = {}
+    drafts: dict[int, Draft] = {}
+    for index, source in enumerate(sources):
+        loaded = load(source.text, source.file)
+        if loaded.root is None:
+            reports[index] = Report(source.file, list(loaded.findings))
+        else:
+            drafts[index] = draft_of(source.file, loaded.root, manifests, home)
+    whole = [draft for draft in drafts.values() if _judge(draft)]
+    chains.ports(whole)
+    chains.bots(whole)
+    chains.chains(whole)
+    for index, draft in drafts.items():
+        files.imports(draft, run=import_modules)
+        found = draft.findings()
+        failed = any(finding.severity == "error" for finding in found)
+        pipeline = None if failed else model.build(plain(draft.root))
+        reports[index] = Report(draft.file, found, pipeline)
+    return [reports[index] for index in range(len(sources))]
+
+
+def parse(source: Source, manifests: Mapping[str, Manifest], home: Path | None = None) -> Pipeline:
+    """The model of one file.
+
+    Raises: InvalidPipeline, with all findings, when one of them is an error.
+    """
+    report = check([source], manifests, home)[0]
+    if report.pipeline is None:
+        errors = [finding for finding in report.findings if finding.severity == "error"]
+        more = f", and {len(errors) - 1} more" if len(errors) > 1 else ""
+        first = errors[0]
+        raise InvalidPipeline(
+            f"{source.file}:{first.line}:{first.col}: {first.code} {first.message}{more}",
+            findings=report.findings,
+            hint=first.hint,
+        )
+    return report.pipeline
+
+
+def shown(file: str, finding: Finding) -> str:
+    """A finding as the command line prints it, its hint on a line of its own.
+
+    Source: D024.
+    """
+    place = f"{file}:{finding.line}:{finding.col}"
+    first = f"{place}  {finding.severity}  {finding.code}  {finding.message}"
+    return f"{first}\n  {finding.hint}" if finding.hint else first
+
+
+def _judge(draft: Draft) -> bool:
+    """All rules on one file; False when it is not whole enough to compare with others."""
+    if "file" in draft.broken or not names.inputs(draft):
+        return False
+    clear = names.reserved(draft)
+    names.kinds(draft)
+    texts.check(draft)
+    policies.checks(draft)
+    policies.thens(draft)
+    policies.answers(draft)
+    policies.idle_keys(draft)
+    connectors.sqlite(draft)
+    connectors.schedules(draft)
+    connectors.doors(draft)
+    connectors.polls(draft)
+    connectors.commands(draft)
+    connectors.agents(draft)
+    connectors.own_chain(draft)
+    files.present(draft)
+    files.functions(draft)
+    files.trusted(draft)
+    flow.branches(draft)
+    if not {"nodes", "inputs", "input"} & draft.broken:
+        _judge_flow(draft, clear=clear)
+    return True
+
+
+def _judge_flow(draft: Draft, *, clear: bool) -> None:
+    """The rules on the graph; without an output, or with a name that means two things, only `from`."""
+    wiring = flow.sources(draft)
+    if draft.output is None or not clear:
+        return
+    flow.reach(draft, wiring)
+    flow.unused_branches(draft, wiring)
+    flow.loops(draft, wiring)
+    flow.copies(draft, wiring)
+    connectors.chats(draft, wiring)

@@ -1,0 +1,109 @@
+"""The graph of a pipeline: who takes packets from whom.
+
+Steps are inputs, nodes and `OUTPUT`; an edge leads from a step, or from one
+branch of a route, to the step that takes from it. Loops are no edges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+OUTPUT: Final = "$output"
+"""The output's name among the steps; no node can have it."""
+
+
+class Edge(NamedTuple):
+    """Packets pass from `source` (its `branch`, of a route) to `target`."""
+
+    source: str
+    branch: str
+    target: str
+
+
+class Graph:
+    """Steps and edges, with the questions that rules and plans ask."""
+
+    def __init__(self, edges: Iterable[Edge]) -> None:
+        self._from: dict[str, list[Edge]] = {}
+        self._next: dict[str, list[str]] = {}
+        self._before: dict[str, list[str]] = {}
+        for edge in edges:
+            self._from.setdefault(edge.source, []).append(edge)
+            self._next.setdefault(edge.source, []).append(edge.target)
+            self._before.setdefault(edge.target, []).append(edge.source)
+
+    def after(self, starts: Iterable[str]) -> set[str]:
+        """The steps themselves and all that packets reach from them."""
+        return _closure(starts, self._next)
+
+    def before(self, ends: Iterable[str]) -> set[str]:
+        """The steps themselves and all whose packets reach them."""
+        return _closure(ends, self._before)
+
+    def takers(self, source: str, branch: str = "") -> list[str]:
+        """The steps that take packets from a step, or from one branch of it."""
+        edges = self._from.get(source, ())
+        return list(dict.fromkeys(e.target for e in edges if e.branch in ("", branch)))
+
+    def circles(self, steps: Iterable[str]) -> list[list[str]]:
+        """The groups of steps that feed each other, in the order given, as are their members."""
+        order = {step: index for index, step in enumerate(steps)}
+        groups = [
+            sorted((s for s in group if s in order), key=order.__getitem__)
+            for group in self._components(order)
+            if len(group) > 1 or group[0] in self._next.get(group[0], ())
+        ]
+        return sorted((g for g in groups if g), key=lambda group: order[group[0]])
+
+    def _components(self, steps: Iterable[str]) -> list[list[str]]:
+        """The strongly connected components, by Tarjan's algorithm without recursion."""
+        found: list[list[str]] = []
+        index: dict[str, int] = {}
+        low: dict[str, int] = {}
+        stack: list[str] = []
+        on_stack: set[str] = set()
+        for start in steps:
+            if start in index:
+                continue
+            work = [(start, iter(self._next.get(start, ())))]
+            while work:
+                step, targets = work[-1]
+                if step not in index:
+                    index[step] = low[step] = len(index)
+                    stack.append(step)
+                    on_stack.add(step)
+                for target in targets:
+                    if target not in index:
+                        work.append((target, iter(self._next.get(target, ()))))
+                        break
+                    if target in on_stack:
+                        low[step] = min(low[step], index[target])
+                else:
+                    work.pop()
+                    if work:
+                        parent = work[-1][0]
+                        low[parent] = min(low[parent], low[step])
+                    if low[step] == index[step]:
+                        found.append(_cut(stack, step))
+                        on_stack.difference_update(found[-1])
+        return found
+
+
+def _closure(starts: Iterable[str], links: Mapping[str, list[str]]) -> set[str]:
+    found = set(starts)
+    waiting = list(found)
+    while waiting:
+        for step in links.get(waiting.pop(), ()):
+            if step not in found:
+                found.add(step)
+                waiting.append(step)
+    return found
+
+
+def _cut(stack: list[str], step: str) -> list[str]:
+    """Takes everything from `step` on off the stack."""
+    taken: list[str] = []
+    while not taken or taken[-1] != step:
+        taken.append(stack.pop())
+    return taken

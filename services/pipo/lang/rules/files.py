@@ -1,0 +1,156 @@
+"""Files that a pipeline names: P012, P014, P052, P054, P059."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema_rs
+
+from pipo.lang import modules
+from pipo.lang.document import Scalar
+from pipo.lang.draft import Draft, literal_of, text_of
+from pipo.lang.rules.names import FUNCTION
+from pipo.lang.suggest import one_of
+
+ORIGIN = ".pipo-origin.json"
+TRUST = "trust.json"
+
+
+def present(draft: Draft) -> None:
+    """P014, P054."""
+    if (module := _module(draft)) and not _path(draft, module).is_file():
+        draft.report("P014", module, f"there is no file {module.value!r}", _looked(draft, module))
+    for schema in _schemas(draft):
+        path = _path(draft, schema)
+        if not path.is_file():
+            draft.report(
+                "P014", schema, f"there is no file {schema.value!r}", _looked(draft, schema)
+            )
+        elif problem := _schema_fault(path):
+            draft.report("P054", schema, f"{schema.value!r} is no JSON Schema: {problem}")
+
+
+def functions(draft: Draft) -> None:
+    """P012, and P059 for a module that does not parse."""
+    used = list(_functions(draft))
+    declared = draft.root.get("fn")
+    if declared is None:
+        for value, name in used:
+            message = f"there is no `fn:` module to take `{name}` from"
+            draft.report("P012", value, message)
+        return
+    module = _module(draft)
+    if module is None or not _path(draft, module).is_file():
+        return
+    read = modules.read(_path(draft, module))
+    if read.fault:
+        return
+    for value, name in used:
+        if name not in read.functions:
+            message = f"{module.value} defines no public function `{name}`"
+            draft.report("P012", value, message, one_of(name, sorted(read.functions), "it defines"))
+
+
+def imports(draft: Draft, *, run: bool) -> None:
+    """P059: judged last, and by running the module only when `run` says so."""
+    module = _module(draft)
+    if module is None or draft.has_errors():
+        return
+    path = _path(draft, module)
+    fault = modules.read(path).fault or (modules.import_fault(path) if run else "")
+    if fault:
+        draft.report("P059", module, f"the module does not import: {fault}")
+
+
+def trusted(draft: Draft) -> None:
+    """P052."""
+    origin = _json(draft.folder / ORIGIN)
+    if not isinstance(origin, dict) or not isinstance(origin.get("modules"), dict):
+        return
+    module = _module(draft)
+    if module and (why := _distrust(draft, origin, _path(draft, module))):
+        draft.report("P052", module, f"the module {module.value} {why}")
+    if why := _distrust(draft, origin, Path(draft.file)):
+        for node in (*draft.uses("tap", "exec"), *draft.uses("transform", "exec")):
+            assert node.uses is not None
+            draft.report("P052", node.uses, f"this file runs programs and {why}")
+
+
+def _distrust(draft: Draft, origin: dict[str, Any], path: Path) -> str:
+    """Why a file that came with a template is not trusted; empty for trusted and own files."""
+    try:
+        listed = origin["modules"].get(
+            path.resolve().relative_to(draft.folder.resolve()).as_posix()
+        )
+    except ValueError:
+        return ""
+    if listed is None:
+        return ""
+    template = str(origin.get("template", "?"))[:60]
+    trust = _json(draft.home / TRUST) if draft.home else None
+    if not isinstance(trust, dict) or origin.get("template_hash") not in trust.get("trusted", ()):
+        return f"comes from the template `{template}`, which nobody has trusted"
+    try:
+        found = hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError:
+        found = ""
+    return "" if found == listed else f"was edited since the template `{template}` was trusted"
+
+
+def _module(draft: Draft) -> Scalar | None:
+    return None if "fn" in draft.broken else literal_of(draft.root, "fn")
+
+
+def _schemas(draft: Draft) -> Iterator[Scalar]:
+    """The schema files that inputs and agents name."""
+    for block in draft.sound_inputs:
+        if schema := literal_of(block.map, "schema"):
+            yield schema
+    for node in draft.sound_nodes:
+        if node.kind == "agent" and (schema := literal_of(node.settings, "schema")):
+            yield schema
+
+
+def _functions(draft: Draft) -> Iterator[tuple[Scalar, str]]:
+    for node in draft.sound_nodes:
+        uses = text_of(node.map, node.kind) if node.kind in ("tap", "transform") else None
+        found = FUNCTION.fullmatch(uses.value) if uses else None
+        if uses and found:
+            yield uses, found[1]
+
+
+def _path(draft: Draft, text: Scalar) -> Path:
+    return draft.folder / str(text.value)
+
+
+def _looked(draft: Draft, text: Scalar) -> str:
+    return f"looked for {_path(draft, text)}; paths are relative to the pipeline's file"
+
+
+def _json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None
+
+
+def _schema_fault(path: Path) -> str:
+    try:
+        schema = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        return str(error)[:200]
+    if not isinstance(schema, dict | bool):
+        return "it must be an object or a boolean"
+    if isinstance(schema, dict):
+        schema.pop("$schema", None)
+    try:
+        jsonschema_rs.meta.validate(schema)
+        jsonschema_rs.validator_for(schema)
+    except Exception as error:
+        # The library raises several kinds, none of them with a common base.
+        return (getattr(error, "message", "") or str(error)).splitlines()[0][:200]
+    return ""

@@ -1,0 +1,187 @@
+"""The graph: P010, P011, P016, P017, P020 to P026."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from pipo.lang.document import Scalar, texts
+from pipo.lang.draft import Block, Draft, literal_of, map_of, text_of
+from pipo.lang.graph import OUTPUT, Edge, Graph
+from pipo.lang.rules.texts import reads
+from pipo.lang.suggest import one_of
+
+
+@dataclass(slots=True)
+class Wiring:
+    """Every `from` of a file; `loose` holds the steps with one that leads nowhere.
+
+    `doubtful` holds the routes that such an entry may have meant.
+    """
+
+    edges: list[Edge] = field(default_factory=list)
+    loose: set[str] = field(default_factory=set)
+    doubtful: set[str] = field(default_factory=set)
+
+
+def sources(draft: Draft) -> Wiring:
+    """P010, P011, P016: what every `from` means."""
+    wiring = Wiring()
+    for target, block in _steps(draft):
+        found = block.sources
+        if not found:
+            wiring.loose.add(target)
+        for entry in found:
+            _entry(draft, wiring, target, entry)
+    return wiring
+
+
+def _steps(draft: Draft) -> Iterator[tuple[str, Block]]:
+    yield from draft.nodes.items()
+    if draft.output:
+        yield OUTPUT, draft.output
+
+
+def _entry(draft: Draft, wiring: Wiring, target: str, entry: Scalar) -> None:
+    name, dot, branch = entry.value.partition(".")
+    inputs = {block.name for block in draft.inputs}
+    node = None if name in inputs else draft.nodes.get(name)
+    if (name not in inputs and node is None) or "." in branch:
+        known = [*inputs, *_outlets(draft)]
+        problem = f"`{entry.value[:60]}` is no input and no node"
+        if "." in branch:
+            problem = f"`{entry.value[:60]}` has more than one point"
+        draft.report("P010", entry, problem, one_of(entry.value, known))
+        wiring.loose.add(target)
+        wiring.doubtful.add(name)
+        return
+    wiring.edges.append(Edge(name, branch, target))
+    branches = list(node.branches.entries) if node else []
+    if dot and branch not in branches:
+        problem = f"`{name}` has no branch `{branch[:60]}`"
+        hint = one_of(branch, branches, "its branches are")
+        if not branches:
+            hint = f"`{name}` is no route; name it alone"
+        draft.report("P011", entry, problem, hint)
+        wiring.doubtful.add(name)
+    elif branches and not dot:
+        names = ", ".join(f"{name}.{each}" for each in branches)
+        draft.report("P016", entry, f"`{name}` is a route: name one of its branches", names)
+        wiring.doubtful.add(name)
+
+
+def _outlets(draft: Draft) -> Iterator[str]:
+    """What a `from` can name among the nodes."""
+    for node in draft.nodes.values():
+        branches = [f"{node.name}.{branch}" for branch in node.branches.entries]
+        yield from branches or [node.name]
+
+
+def branches(draft: Draft) -> None:
+    """P017."""
+    for node in draft.sound_nodes:
+        entries = list(node.branches.items())
+        for key, value in entries[:-1]:
+            if isinstance(value, Scalar) and value.value == "else":
+                draft.report("P017", key, f"`else` of `{node.name}` is not the last branch")
+
+
+def reach(draft: Draft, wiring: Wiring) -> None:
+    """P020, P021, P022: whether packets get everywhere, and on."""
+    assert draft.output is not None
+    graph = Graph(wiring.edges)
+    starts = [block.name for block in draft.inputs]
+    reached = graph.after([*starts, *wiring.loose])
+    for name, block in _steps(draft):
+        if name not in reached:
+            what = "the output" if name == OUTPUT else f"the node `{name}`"
+            message = f"no packet from an input reaches {what}"
+            draft.report("P020", block.map, message, place=block.place)
+    if not wiring.loose:
+        _dead_ends(draft, graph)
+    for circle in graph.circles(draft.nodes):
+        names = " → ".join([*circle[:8], circle[0]])
+        block = draft.nodes[circle[0]]
+        draft.report("P022", block.map, f"the nodes feed each other: {names}", place=block.place)
+
+
+def _dead_ends(draft: Draft, graph: Graph) -> None:
+    leading = graph.before([OUTPUT])
+    ends: list[tuple[str, Block]] = [("node", block) for block in draft.nodes.values()]
+    if draft.root.key("inputs"):
+        ends += [("input", block) for block in draft.inputs]
+    for what, block in ends:
+        if block.name not in leading:
+            message = f"packets of the {what} `{block.name}` never reach the output"
+            draft.report("P021", block.map, message, place=block.place)
+
+
+def unused_branches(draft: Draft, wiring: Wiring) -> None:
+    """P025."""
+    graph = Graph(wiring.edges)
+    for node in draft.sound_nodes:
+        if node.name in wiring.doubtful:
+            continue
+        for key, _ in node.branches.items():
+            if not graph.takers(node.name, key.text):
+                message = f"nobody takes packets from `{node.name}.{key.text}`"
+                draft.report("P025", key, message)
+
+
+def loops(draft: Draft, wiring: Wiring) -> None:
+    """P023, P024."""
+    graph = Graph(wiring.edges)
+    inputs = {block.name for block in draft.inputs}
+    for node in draft.sound_nodes:
+        loop = map_of(node.map, "loop")
+        target = text_of(loop, "back_to") if loop else None
+        if target is None:
+            continue
+        if target.value not in draft.nodes:
+            problem = "is an input" if target.value in inputs else "is no node"
+            message = f"`{target.value[:60]}` {problem}: packets cannot go back to it"
+            draft.report("P024", target, message, one_of(target.value, draft.nodes))
+            continue
+        upstream = graph.before([node.name])
+        if target.value not in upstream and not upstream & wiring.loose:
+            message = f"`{target.value}` is not upstream of `{node.name}`"
+            known = [name for name in draft.nodes if name in upstream]
+            draft.report("P023", target, message, one_of(target.value, known))
+
+
+def copies(draft: Draft, wiring: Wiring) -> None:
+    """P026: a fan-out whose copies share a key."""
+    output = draft.sound_output
+    if output is None or not _fans_out(draft, Graph(wiring.edges)):
+        return
+    for value in _keys_of_copies(draft, output):
+        if reads(value, "meta", "packet_id") and not reads(value, "meta", "branch"):
+            draft.report("P026", value, "all copies of a packet have this one value here")
+
+
+def _fans_out(draft: Draft, graph: Graph) -> bool:
+    leading = graph.before([OUTPUT])
+    outlets = [(block.name, "") for block in draft.inputs]
+    for node in draft.nodes.values():
+        outlets += [(node.name, branch) for branch in node.branches.entries] or [(node.name, "")]
+    return any(
+        sum(taker in leading for taker in graph.takers(step, branch)) > 1
+        for step, branch in outlets
+    )
+
+
+def _keys_of_copies(draft: Draft, output: Block) -> Iterator[Scalar]:
+    to = output.text("to")
+    settings = output.settings
+    if to and to.value == "sqlite" and (columns := map_of(settings, "columns")):
+        key = literal_of(settings, "key")
+        value = text_of(columns, key.value if key else "packet_id")
+        if value:
+            yield value
+    if to and to.value == "http" and (headers := map_of(settings, "headers")):
+        for key_, header in headers.items():
+            if key_.text.lower() == "idempotency-key" and isinstance(header, Scalar):
+                yield header
+    delivered = draft.block("delivered")
+    if delivered and (looked_for := delivered.get("with")):
+        yield from (scalar for _, scalar in texts(looked_for))
