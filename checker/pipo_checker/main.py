@@ -18,3 +18,7 @@ STOP_TIMEOUT_S = 4.5
 def main(home: str | None, id: str | None, http_port: int) -> None:
     """Looks at destinations, read only, and reports what it saw to the pipelines."""
     run("checker", partial(start, http_port), home=home, id=id, stop_timeout_s=STOP_TIMEOUT_S)
+
+
+if __name__ == "__main__":
+    main()
