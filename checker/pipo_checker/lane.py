@@ -14,7 +14,12 @@ from pipo_checker.mishaps import Mishaps
 # What a connector allows a request (5 s), with room for its own bookkeeping.
 LOOK_TIMEOUT_S = 7.0
 CANCEL_GRACE_S = 1.0
+# A look takes as many units as lately fitted well into its time: from the first number,
+# doubled after a quick look and halved after a slow one (an author's query may take long).
+GROUP_UNITS_FIRST = 32
 GROUP_UNITS_MAX = 512
+SLOW_S = 1.0
+QUICK_S = 0.25
 
 
 class Lane:
@@ -24,6 +29,7 @@ class Lane:
         self.place = place
         self.slow = False
         """Whether the last look took long; such places share slots of their own."""
+        self._group_max = GROUP_UNITS_FIRST
         self._checks = checks
         self._mishaps = mishaps
         self._due: list[tuple[float, int, Held]] = []
@@ -49,11 +55,19 @@ class Lane:
     def take(self, now: float) -> list[Held]:
         """What is due at `now`, longest due first, as many as one look takes."""
         group: list[Held] = []
-        while len(group) < GROUP_UNITS_MAX and self._due and self._due[0][0] <= now:
+        while len(group) < self._group_max and self._due and self._due[0][0] <= now:
             held = heappop(self._due)[2]
             if not held.gone:
                 group.append(held)
         return group
+
+    def took(self, unit_count: int, seconds: float) -> None:
+        """What the next look learns from one that served `unit_count` in `seconds`."""
+        self.slow = seconds > SLOW_S
+        if self.slow:
+            self._group_max = max(1, unit_count // 2)
+        elif seconds < QUICK_S:
+            self._group_max = min(GROUP_UNITS_MAX, self._group_max * 2)
 
     async def added(self, timeout_s: float) -> None:
         """Returns when something was added, and at the latest after `timeout_s`."""

@@ -129,28 +129,46 @@ def test_what_is_due_at_one_place_shares_a_look(play: Any, checks: FakeChecks, o
         await asyncio.sleep(0.02)
 
     async def scene(verifier: Verifier, clock: LoopClock) -> None:
-        names = [f"u{n}" for n in range(200)]
+        names = [f"u{n}" for n in range(60)]
         checks.present.update(names)
-        verifier.offer([offer(name) for name in names[:100]])
+        verifier.offer([offer(name) for name in names[:20]])
         await asyncio.sleep(0.01)
-        for name in names[100:]:
+        for name in names[20:]:
             verifier.offer([offer(name)])
-        await verdicts(verifier, 200)
+        await verdicts(verifier, 60)
 
     checks.before = slowly
     play(scene)
-    assert [len(units) for _, _, units in checks.looks] == [100, 100]
+    assert [len(units) for _, _, units in checks.looks] == [20, 40]
     assert not checks.overlapped
 
 
-def test_a_look_takes_a_bounded_group(play: Any, checks: FakeChecks, offer: Any) -> None:
+def test_groups_grow_while_looks_are_quick(play: Any, checks: FakeChecks, offer: Any) -> None:
     async def scene(verifier: Verifier, clock: LoopClock) -> None:
-        checks.present.update(f"u{n}" for n in range(1000))
-        verifier.offer([offer(f"u{n}") for n in range(1000)])
-        await verdicts(verifier, 1000)
+        checks.present.update(f"u{n}" for n in range(2000))
+        verifier.offer([offer(f"u{n}") for n in range(2000)])
+        await verdicts(verifier, 2000)
 
     play(scene)
-    assert [len(units) for _, _, units in checks.looks] == [512, 488]
+    assert [len(units) for _, _, units in checks.looks] == [32, 64, 128, 256, 512, 512, 496]
+
+
+def test_a_place_where_each_unit_costs_much_gets_small_groups(
+    play: Any, checks: FakeChecks, offer: Any
+) -> None:
+    """Otherwise every look would end at its deadline, and nothing would ever pass."""
+
+    async def half_a_second_each(place: str, targets: Any) -> None:
+        await asyncio.sleep(0.5 * len(targets))
+
+    async def scene(verifier: Verifier, clock: LoopClock) -> dict[str, Verdict]:
+        checks.present.update(f"u{n}" for n in range(40))
+        verifier.offer([offer(f"u{n}", within_ms=60_000) for n in range(40)])
+        return await verdicts(verifier, 40)
+
+    checks.before = half_a_second_each
+    assert {v.outcome for v in play(scene).values()} == {PASSED}
+    assert [len(units) for _, _, units in checks.looks][:4] == [32, 8, 4, 2]
 
 
 def test_a_hanging_place_holds_up_no_other(play: Any, checks: FakeChecks, offer: Any) -> None:
