@@ -10,8 +10,8 @@ from pipo.lang.document import Map, Node, Scalar
 from pipo.lang.draft import Block, Draft, NodeBlock, map_of, text_of
 from pipo.lang.rules.policies import UNIVERSAL_CHECKS, supported_checks
 from pipo.lang.schema import FILE
-from pipo.lang.validation import Fault, faults, found, literals
 from pipo.lang.suggest import one_of
+from pipo.lang.validation import Fault, faults, found, literals
 
 if TYPE_CHECKING:
     from pipo.connectors.contract import Manifest
