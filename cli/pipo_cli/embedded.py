@@ -14,13 +14,14 @@ import asyncio
 import os
 import signal
 import sys
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pipo.clock import Clock
 from pipo.home import Home
 from pipo.home.settings import Restart
-from pipo_cli.lines import Lines
+from pipo_cli.lines import Lines, level
 from pipo_cli.restarts import Restarts
 
 # The instance name of every service of an embedded stack; there is one such stack in a home.
@@ -28,6 +29,8 @@ INSTANCE = "embedded"
 # A service gets engine.stop_timeout for its stop; this comes on top before it is killed.
 KILL_GRACE_S = 3.0
 LAST_WORDS_S = 1.0
+# A refusal is a message and a hint.
+LAST_LINES = 2
 READ_BYTES = 64 * 1024
 
 
@@ -78,6 +81,7 @@ class Supervisor:
         self._say = say
         self._heard = heard
         self._running: dict[str, asyncio.subprocess.Process] = {}
+        self._words: dict[str, deque[str]] = {s.kind: deque(maxlen=LAST_LINES) for s in wanted}
         self._stopping = asyncio.Event()
         self._hurry = asyncio.Event()
         self.first_exit: asyncio.Future[tuple[str, int]] = (
@@ -102,6 +106,10 @@ class Supervisor:
         """Ends every child at once; what is in flight stays in the journals."""
         self._stopping.set()
         self._hurry.set()
+
+    def last_words(self, kind: str) -> str:
+        """What a service printed last that is no log line: why it refused to run."""
+        return " ".join(line.strip() for line in self._words[kind])
 
     def pids(self) -> dict[str, int]:
         """The children that run now."""
@@ -156,9 +164,13 @@ class Supervisor:
         assert process.stdout is not None
         lines = Lines()
         while piece := await process.stdout.read(READ_BYTES):
-            for line in lines.feed(piece):
-                self._heard(kind, line)
-        for line in lines.rest():
+            self._take(kind, lines.feed(piece))
+        self._take(kind, lines.rest())
+
+    def _take(self, kind: str, lines: list[str]) -> None:
+        for line in lines:
+            if level(line) is None:
+                self._words[kind].append(line)
             self._heard(kind, line)
 
     async def _ended(self, process: asyncio.subprocess.Process) -> int:

@@ -73,7 +73,9 @@ async def ready(home: Home, config: Config, supervisor: Supervisor, clock: Clock
     while clock.monotonic() < deadline:
         if supervisor.first_exit.done():
             kind, code = supervisor.first_exit.result()
-            raise _not_up(home, kind, f"the {kind} {how(code)} while the stack started")
+            why = supervisor.last_words(kind)
+            ended = f"the {kind} {how(code)} while the stack started"
+            raise _not_up(home, kind, f"{ended}: {why}" if why else ended)
         # The token is made by the first gateway, so each look reads it anew.
         gateway = gateway_of(home, config)
         missing = await beside(lambda: _missing(gateway), "look at the gateway")  # noqa: B023

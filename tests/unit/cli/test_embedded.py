@@ -117,6 +117,7 @@ async def test_last_words_are_heard() -> None:
     watch = Watch("import sys; print('why', file=sys.stderr); exit(1)")
     await watch.until(lambda: bool(watch.said))
     assert watch.heard[0] == "s0 why"
+    assert watch.supervisor.last_words("s0").startswith("why")
     watch.supervisor.stop()
     await watch.task
 

@@ -31,6 +31,9 @@ class Waiting:
             asyncio.get_running_loop().create_future()
         )
 
+    def last_words(self, kind: str) -> str:
+        return f"pipo-{kind}: no"
+
 
 @pytest.fixture
 def home(tmp_path: Path) -> Home:
@@ -80,7 +83,7 @@ async def test_what_is_missing_is_named_with_its_log(home: Home) -> None:
 async def test_a_service_that_ends_is_told_at_once(home: Home) -> None:
     waiting = Waiting()
     waiting.first_exit.set_result(("runner", 1))
-    with pytest.raises(Unavailable, match="the runner ended with exit code 1 while"):
+    with pytest.raises(Unavailable, match="exit code 1 while the stack started: pipo-runner: no"):
         await stack.ready(home, Config(), waiting, CLOCK)  # type: ignore[arg-type]
 
 
