@@ -24,7 +24,7 @@ _log = logger("home.desired")
 class Desired:
     """`state` and `error` are the supervisor's last word: running, backoff, crashed, ...
 
-    `restart_times` are the crash restarts inside the window, milliseconds since the
+    `runner` is the host that had it last. `restart_times` are the crash restarts inside the window, milliseconds since the
     epoch, oldest first; they count across hosts.
     """
 
@@ -35,6 +35,7 @@ class Desired:
     state: str = ""
     last_exit: str | None = None
     error: str | None = None
+    runner: str = ""
 
 
 def read(pipeline: PipelineHome) -> Desired | None:

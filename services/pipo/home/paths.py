@@ -36,6 +36,11 @@ class PipelineHome:
         return self.folder / "desired.json"
 
     @property
+    def claim(self) -> Path:
+        """The lease of the host that supervises it."""
+        return self.folder / "claim"
+
+    @property
     def tip(self) -> Path:
         return self.folder / "tip"
 

@@ -1,0 +1,72 @@
+"""What a host finds in the home about a pipeline that it does not supervise."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipo.home import Home, PipelineHome, desired, leases, registry
+from pipo.home.desired import Desired
+from pipo.home.registry import Entry
+from pipo_runner.host.policy import SUSPENDED_BY, Ending, Found
+
+_GIVEN_UP = frozenset({"crashed", "failed"})
+
+LastWord = Callable[[PipelineHome, int], Awaitable[Ending | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One pipeline as it stands: the facts that decide, and what they were read from."""
+
+    name: str
+    found: Found
+    wish: Desired
+    entry: Entry | None
+    ending: Ending | None
+
+
+def names(home: Home) -> list[str]:
+    """Every pipeline that has a folder or a registry entry."""
+    return sorted({*home.pipeline_names(), *(entry.pipeline for entry in registry.entries(home))})
+
+
+async def look(home: Home, name: str, *, runner_id: str, last_word: LastWord) -> Finding:
+    """The pipeline as it stands. Raises: PipoError, if a file of it cannot be read."""
+    files = home.pipeline(name)
+    claimed = leases.holder(files.claim) is not None
+    live = leases.holder(files.lease) is not None
+    wish = desired.read(files)
+    entry = registry.read(home, name)
+    runner = wish.runner if wish and wish.runner else entry.runner if entry else ""
+    wanted = wish.desired == "running" if wish else entry is not None
+    given_up = wish is not None and wish.state in _GIVEN_UP
+    ending = None
+    if wanted and not (live or claimed or given_up):
+        ending = await last_word(files, 0)
+    file = wish.file if wish else entry.file if entry else ""
+    found = Found(
+        claimed_elsewhere=claimed,
+        live=live,
+        known=wish is not None or entry is not None,
+        wanted=wanted,
+        entry=entry is not None,
+        over=ending is not None and ending.reason != SUSPENDED_BY,
+        given_up=given_up,
+        file_there=_is_file(file),
+        ours=runner == runner_id,
+    )
+    return Finding(name, found, wish or _rebuilt(entry, live=live), entry, ending)
+
+
+def _is_file(file: str) -> bool:
+    return bool(file) and Path(file).is_file()
+
+
+def _rebuilt(entry: Entry | None, *, live: bool) -> Desired:
+    """What must have been desired, by the registry entry of the last run, or its being alive."""
+    if entry is None:
+        return Desired("running" if live else "stopped", "")
+    options = {key: getattr(entry, key) for key in ("ttl", "listen") if getattr(entry, key)}
+    return Desired("running", entry.file, options, runner=entry.runner)

@@ -1,0 +1,288 @@
+"""The host's side of the forkserver: one `Child` for each pipeline process it forked."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from pipo.errors import Internal, Unavailable
+from pipo.telemetry.logs import logger
+from pipo_runner.host.child import Request
+from pipo_runner.host.policy import Exit
+
+_log = logger("host.spawning")
+_READY_TIMEOUT_S = 30.0
+_SPAWN_TIMEOUT_S = 10.0
+# The forkserver tells an exit at once; only when it is gone nobody does.
+_EXIT_TOLD_TIMEOUT_S = 1.0
+_REPORT_BYTES_LIMIT = 1024 * 1024
+_PACKET_BYTES_LIMIT = 4096
+
+
+class _Lost(Unavailable):
+    """The forkserver died; another one may do."""
+
+
+class Child:
+    """A process that this host started. It may outlive the host."""
+
+    own = True
+
+    def __init__(self, pid: int, pidfd: int, report_fd: int) -> None:
+        self.pid = pid
+        self.told: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
+        self._pidfd = pidfd
+        self._report_fd = report_fd
+        self._exit: asyncio.Task[Exit] = asyncio.create_task(self._watch(), name=f"exit of {pid}")
+
+    async def report(self) -> dict[str, Any] | None:
+        """What the process says of its start; None when it ended without a word.
+
+        Cancelled: the report is lost; the process is not touched.
+        """
+        content = bytearray()
+        try:
+            while part := await _read(self._report_fd):
+                content += part
+                if len(content) > _REPORT_BYTES_LIMIT:
+                    break
+        finally:
+            os.close(self._report_fd)
+        return json.loads(content) if content else None
+
+    async def exited(self) -> Exit:
+        """How it ended, once it has. Cancelled: nothing is lost."""
+        return await asyncio.shield(self._exit)
+
+    @property
+    def gone(self) -> bool:
+        return self._exit.done()
+
+    def signal(self, number: signal.Signals) -> None:
+        """Sends a signal to this very process, by pidfd; nothing once it is gone."""
+        if not self.gone:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._pidfd, number)
+
+    def forget(self) -> None:
+        """Stops watching; the process runs on."""
+        self._exit.cancel()
+
+    async def _watch(self) -> Exit:
+        try:
+            await _readable(self._pidfd)
+            async with asyncio.timeout(_EXIT_TOLD_TIMEOUT_S):
+                return await self.told
+        except TimeoutError:
+            return Exit()
+        finally:
+            os.close(self._pidfd)
+
+
+class ForkServer:
+    """The forkserver and its children. A dead one is replaced at the next spawn."""
+
+    def __init__(self, preload: Sequence[str] = ()) -> None:
+        self._preload = tuple(preload)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._socket: socket.socket | None = None
+        self._answer: asyncio.Future[tuple[dict[str, Any], list[int]]] | None = None
+        self._turn = asyncio.Lock()
+        self._children: dict[int, Child] = {}
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid if self._process else None
+
+    async def start(self) -> None:
+        """Ready to fork when it returns; safe when it is running.
+
+        Raises: Internal, if it cannot come up (its own words are on standard error).
+        """
+        async with self._turn:
+            await self._start()
+
+    async def spawn(self, request: Request) -> Child:
+        """A new process. Raises: Unavailable, if it could not be forked.
+
+        Cancelled: the process may come into being; it will find its lease or end.
+        """
+        async with self._turn:
+            try:
+                return await self._spawn(request)
+            except _Lost:
+                # It died since the last fork; one that had just forked leaves a child
+                # that the lease keeps apart from the next.
+                return await self._spawn(request)
+
+    async def _spawn(self, request: Request) -> Child:
+        if self._socket is None:
+            await self._start()
+        report_read, report_write = os.pipe2(os.O_CLOEXEC)
+        try:
+            pid, pidfd = await self._fork(request, report_write)
+        except BaseException:
+            os.close(report_read)
+            raise
+        finally:
+            os.close(report_write)
+        child = Child(pid, pidfd, report_read)
+        self._children[pid] = child
+        return child
+
+    def reap(self) -> None:
+        """Takes note of the forkserver's own end."""
+        if self._process is not None and self._process.poll() is not None:
+            self._lost()
+
+    async def stop(self) -> None:
+        """Ends the forkserver; its children live on. Safe twice."""
+        process, self._process = self._process, None
+        for child in self._children.values():
+            child.forget()
+        self._children.clear()
+        self._lost()
+        if process is not None:
+            await asyncio.to_thread(_wait, process)
+
+    async def _start(self) -> None:
+        if self._socket is not None:
+            return
+        if self._process is not None:
+            await asyncio.to_thread(_wait, self._process)
+        self._process, ours = _execute(self._preload)
+        self._socket = ours
+        asyncio.get_running_loop().add_reader(ours.fileno(), self._heard)
+        answer, _ = await self._ask(_READY_TIMEOUT_S)
+        if "ready" not in answer:
+            self._lost()
+            raise Internal("the forkserver did not come up", hint="its log says why")
+
+    async def _fork(self, request: Request, report_fd: int) -> tuple[int, int]:
+        assert self._socket is not None
+        request_fd = _memory_file(json.dumps(asdict(request)).encode())
+        try:
+            socket.send_fds(self._socket, [b"spawn"], [request_fd, report_fd])
+        except OSError as error:
+            self._lost()
+            raise _Lost(f"the forkserver does not answer: {error.strerror}") from error
+        finally:
+            os.close(request_fd)
+        answer, fds = await self._ask(_SPAWN_TIMEOUT_S)
+        if "spawned" in answer and fds:
+            return answer["spawned"], fds[0]
+        if "unspawned" in answer:
+            raise Unavailable(
+                f"no process could be started: {answer['unspawned']}",
+                hint="the machine may be out of memory or processes",
+            )
+        raise _Lost("the forkserver ended instead of forking")
+
+    async def _ask(self, timeout_s: float) -> tuple[dict[str, Any], list[int]]:
+        self._answer = asyncio.get_running_loop().create_future()
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await self._answer
+        except TimeoutError:
+            self._lost()
+            return {}, []
+        finally:
+            self._answer = None
+
+    def _heard(self) -> None:
+        assert self._socket is not None
+        try:
+            packet, fds, _, _ = socket.recv_fds(self._socket, _PACKET_BYTES_LIMIT, 1)
+        except BlockingIOError:
+            return
+        except OSError:
+            packet, fds = b"", []
+        if not packet:
+            self._lost()
+            return
+        message = json.loads(packet)
+        if "exited" in message:
+            self._told(message)
+        elif self._answer is not None and not self._answer.done():
+            self._answer.set_result((message, fds))
+        else:
+            for fd in fds:
+                os.close(fd)
+
+    def _told(self, message: dict[str, Any]) -> None:
+        child = self._children.pop(message["exited"], None)
+        if child is not None and not child.told.done():
+            child.told.set_result(Exit(message.get("code"), message.get("signal")))
+
+    def _lost(self) -> None:
+        """The forkserver is gone or given up; its children are watched by pidfd alone."""
+        if self._socket is not None:
+            asyncio.get_running_loop().remove_reader(self._socket.fileno())
+            self._socket.close()
+            self._socket = None
+            if self._process is not None:
+                _log.warning("the forkserver is gone", action="forkserver.lost")
+        for child in self._children.values():
+            if not child.told.done():
+                child.told.set_result(Exit())
+        self._children.clear()
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_result(({}, []))
+
+
+def _execute(preload: Sequence[str]) -> tuple[subprocess.Popen[bytes], socket.socket]:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    command = [sys.executable, "-m", "pipo_runner.host.forkserver", str(theirs.fileno())]
+    with theirs:
+        process = subprocess.Popen(
+            [*command, *preload],
+            stdin=subprocess.DEVNULL,
+            pass_fds=[theirs.fileno()],
+            start_new_session=True,
+        )
+    ours.setblocking(False)
+    return process, ours
+
+
+def _memory_file(content: bytes) -> int:
+    fd = os.memfd_create("request", os.MFD_CLOEXEC)
+    with open(fd, "wb", closefd=False) as file:
+        file.write(content)
+    return fd
+
+
+async def _readable(fd: int) -> None:
+    loop = asyncio.get_running_loop()
+    ready: asyncio.Future[None] = loop.create_future()
+
+    def note() -> None:
+        if not ready.done():
+            ready.set_result(None)
+
+    loop.add_reader(fd, note)
+    try:
+        await ready
+    finally:
+        loop.remove_reader(fd)
+
+
+async def _read(fd: int) -> bytes:
+    await _readable(fd)
+    return os.read(fd, 65536)
+
+
+def _wait(process: subprocess.Popen[bytes]) -> None:
+    try:
+        process.wait(2.0)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait(2.0)

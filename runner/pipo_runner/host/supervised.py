@@ -1,0 +1,383 @@
+"""One pipeline under this host: its process, its restarts, its end.
+
+A `Supervised` holds the pipeline's claim (a lease of its own, so that no two
+hosts supervise one pipeline) from `start`, `adopt` or `restart` until its life is
+over; then `over` is called. One task, `_live`, is its whole life:
+
+    process runs ── ends ── judged ─┬─ stopped, completed, failed ── over
+         ▲                          ├─ suspended ── over, still desired
+         └── backoff ── crashed ◄───┤
+                                    └─ crashed too often ── over
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import Callable
+from dataclasses import replace
+
+from pipo.errors import Conflict, PipoError, Unavailable
+from pipo.home import desired, leases, registry
+from pipo.home.desired import Desired
+from pipo.home.leases import Lease
+from pipo.telemetry.logs import logger
+from pipo_runner.host import policy
+from pipo_runner.host.launching import PERMANENT, journal_stop, launch, told
+from pipo_runner.host.policy import Exit, GiveUp, Verdict, Wait
+from pipo_runner.host.processes import Adopted, Process
+from pipo_runner.host.surroundings import Surroundings
+
+_log = logger("host.supervised")
+# Beyond its own limits, before the next and harsher step of a stop.
+STOP_MARGIN_S = 2.0
+_JITTER = 0.2
+
+
+class Supervised:
+    """One pipeline that this host supervises. Use one of `start`, `adopt`, `restart`, once."""
+
+    def __init__(
+        self,
+        name: str,
+        wish: Desired,
+        *,
+        claim: Lease,
+        surroundings: Surroundings,
+        over: Callable[[Supervised], None],
+    ) -> None:
+        self.name = name
+        self.wish = wish
+        self.state = "starting"
+        self.restarts = 0
+        self.crash_restarts = 0
+        """Of this host's time, for its metrics; `restarts` go over to other hosts."""
+        self._claim = claim
+        self._out = surroundings
+        self._files = surroundings.home.pipeline(name)
+        self._over = over
+        self._process: Process | None = None
+        self._life: asyncio.Task[None] | None = None
+        self._stop_wanted = False
+        self._suspending = False
+        self._roused = asyncio.Event()
+        self._steady = asyncio.Event()
+        self._streak = 0
+        self._began_ms = surroundings.clock.now_ms()
+        self._killer: asyncio.Task[None] | None = None
+
+    # ── beginnings ───────────────────────────────────────────────────────────
+
+    async def start(self) -> None:
+        """Runs it because somebody asked: serves on return, and is desired from then on.
+
+        Raises: PipoError, with the process's reason; then nothing has changed.
+        """
+        try:
+            self._process = await self._launch()
+        except BaseException:
+            self._claim.release()
+            raise
+        self._say(desired="running", state="running", restart_times=(), error=None)
+        self._begin()
+
+    def adopt(self) -> None:
+        """Watches a process that runs already."""
+        self._steady.set()
+        entry = registry.read(self._out.home, self.name)
+        if entry is not None:
+            self.restarts = entry.restarts
+            self._began_ms = entry.started_at
+        self._process = Adopted(self._files.lease)
+        self._stop_wanted = self.wish.desired == "stopped"
+        self._say(state="stopping" if self._stop_wanted else "running")
+        _log.info("adopted", action="pipeline.adopt", pipeline=self.name)
+        self._begin()
+
+    def restart(self) -> None:
+        """Brings it up again, since it should run and does not."""
+        entry = registry.read(self._out.home, self.name)
+        self.restarts = (entry.restarts if entry else 0) + (1 if entry else 0)
+        self._begin()
+
+    @property
+    def runs(self) -> bool:
+        """Whether a process is there."""
+        return self._process is not None
+
+    @property
+    def own(self) -> bool:
+        """Whether it is this host's own child."""
+        return self._process is not None and self._process.own
+
+    def _begin(self) -> None:
+        self._life = asyncio.create_task(self._live(), name=f"life of {self.name}")
+
+    # ── the life ─────────────────────────────────────────────────────────────
+
+    async def _live(self) -> None:
+        try:
+            going = self._process is not None or await self._bring_up()
+            while going:
+                going = await self._one_run()
+        except Exception as error:
+            # A fault in the supervision of one pipeline never reaches the others.
+            _log.error("not supervised any more", pipeline=self.name, exc_info=error)
+            self.state = "failed"
+        finally:
+            self._steady.set()
+            if self._killer is not None:
+                self._killer.cancel()
+            self._claim.release()
+            self._over(self)
+
+    async def _one_run(self) -> bool:
+        """Waits for the process's end; whether another run follows."""
+        assert self._process is not None
+        found = await self._process.exited()
+        self._process = None
+        ending = await self._out.last_word(self._files, self._began_ms)
+        self.wish = desired.read(self._files) or self.wish
+        wanted = self._stop_wanted or self.wish.desired == "stopped"
+        verdict = policy.judge(ending, stop_wanted=wanted, suspending=self._suspending)
+        last_exit = None if found == Exit() else str(found)
+        _log.info(
+            "the process ended",
+            action="pipeline.exit",
+            pipeline=self.name,
+            exit=str(found),
+            verdict=verdict.value,
+        )
+        match verdict:
+            case Verdict.STOPPED | Verdict.COMPLETED:
+                self._settle(verdict.value, last_exit)
+            case Verdict.FAILED:
+                self._settle("failed", last_exit, error=ending.reason if ending else None)
+            case Verdict.KILLED:
+                await self._bury("killed", last_exit)
+            case Verdict.SUSPENDED:
+                self._say(state="stopped", last_exit=last_exit)
+            case Verdict.RESUME:
+                return await self._bring_up()
+            case Verdict.CRASHED:
+                return await self._after_crash(last_exit, f"the process ended with {found}")
+        return False
+
+    async def _after_crash(self, last_exit: str | None, error: str) -> bool:
+        """Waits and brings it up again; whether it runs."""
+        settings, clock = self._out.config.restart, self._out.clock
+        now_ms = clock.now_ms()
+        ran_s = (now_ms - self._began_ms) / 1000
+        self._streak = policy.next_streak(self._streak, ran_s=ran_s, settings=settings)
+        decided = policy.after_crash(
+            self.wish.restart_times, now_ms=now_ms, streak=self._streak, settings=settings
+        )
+        self._streak += 1
+        match decided:
+            case GiveUp(restart_times):
+                hint = f"see {self._files.log}, then: pipo start {self.name}"
+                text = (
+                    f"{error}; {len(restart_times)} restarts within {settings.window_s:g} s, {hint}"
+                )
+                self._say(
+                    state="crashed", last_exit=last_exit, error=text, restart_times=restart_times
+                )
+                _log.error("given up", action="pipeline.crashed", pipeline=self.name, error=error)
+                return False
+            case Wait(delay_s, restart_times):
+                self._say(
+                    state="backoff", last_exit=last_exit, error=error, restart_times=restart_times
+                )
+                _log.warning(
+                    "restarting",
+                    action="pipeline.backoff",
+                    pipeline=self.name,
+                    delay_s=delay_s,
+                    error=error,
+                )
+                await self._wait(delay_s + clock.jitter(delay_s * _JITTER))
+        return await self._bring_up(crashes=1)
+
+    async def _wait(self, delay_s: float) -> None:
+        """The backoff; a stop or the host's end cuts it short."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(delay_s):
+                await self._roused.wait()
+
+    async def _bring_up(self, *, crashes: int = 0) -> bool:
+        """A process runs, unless it is not wanted any more, or cannot; whether it does."""
+        self.wish = desired.read(self._files) or self.wish
+        if self._stop_wanted or self.wish.desired == "stopped":
+            await self._bury("crashed", self.wish.last_exit)
+            return False
+        if self._suspending:
+            self._say(state="stopped")
+            return False
+        self.restarts += crashes
+        self.crash_restarts += crashes
+        try:
+            self._process = await self._launch()
+        except PipoError as error:
+            return await self._not_up(error)
+        self._say(state="running", error=None)
+        return True
+
+    async def _not_up(self, error: PipoError) -> bool:
+        if isinstance(error, Conflict) and leases.holder(self._files.lease) is not None:
+            self._process = Adopted(self._files.lease)
+            self._say(state="running", error=None)
+            return True
+        _log.error(
+            "could not restart", action="pipeline.restart", pipeline=self.name, error=told(error)
+        )
+        if isinstance(error, PERMANENT):
+            self._settle("failed", self.wish.last_exit, error=told(error))
+            return False
+        return await self._after_crash(self.wish.last_exit, told(error))
+
+    async def _launch(self) -> Process:
+        self._began_ms = self._out.clock.now_ms()
+        self.state = "starting"
+        self._steady.clear()
+        request = self._out.request(
+            self.name, self.wish.file, restarts=self.restarts, options=self.wish.options
+        )
+        try:
+            process = await launch(self._out, request)
+        finally:
+            self._steady.set()
+        if self._suspending:
+            process.signal(signal.SIGTERM)
+        return process
+
+    # ── ends ─────────────────────────────────────────────────────────────────
+
+    async def stop(self, *, now: bool, drain_s: float) -> tuple[str, bool]:
+        """Stops it: the state it is in then (draining or stopped), and whether it was so already.
+
+        `drain_s` is how long the pipeline itself may drain; beyond that the stop gets harsher.
+        Raises: Unavailable, if an adopted process does not answer; then nothing has changed.
+        """
+        await self._steady.wait()
+        before, process = self.wish, self._process
+        self._stop_wanted = True
+        self._say(desired="stopped", state="stopping")
+        if process is None:
+            self._roused.set()
+            await self.finished()
+            return "stopped", False
+        try:
+            already = await self._ask(now=now)
+        except PipoError as error:
+            if not process.own:
+                self._stop_wanted = before.desired == "stopped"
+                self._say(desired=before.desired, state="unreachable")
+                raise Unavailable(
+                    f"{self.name} does not answer: {error.message}",
+                    hint="it is not ended by force, since this host did not start it",
+                ) from error
+            already, now = False, True
+        grace_s = 0.0 if now else drain_s
+        self._harden(process, grace_s + self._hard_limit_s, asked=now)
+        if not now:
+            return "draining", already
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._hard_limit_s * 3):
+                await self.finished()
+                return "stopped", already
+        return "stopping", already
+
+    def suspend(self) -> None:
+        """Begins the end of this host: own processes suspend, adopted ones are let go."""
+        self._suspending = True
+        self._roused.set()
+        if self._process is not None and self._process.own:
+            self._process.signal(signal.SIGTERM)
+        elif self._process is not None and self._life is not None:
+            self._life.cancel()
+
+    def hurry(self) -> None:
+        """A second signal to the own process: at once."""
+        if self._process is not None and self._suspending:
+            self._process.signal(signal.SIGTERM)
+
+    async def finished(self) -> None:
+        """Its life under this host is over. Cancelled: it goes on."""
+        if self._life is not None:
+            await asyncio.wait({self._life})
+
+    async def dissolve(self) -> None:
+        """Ends a backoff without a word, for a new start; the claim is free on return."""
+        if self._life is not None:
+            self._life.cancel()
+            await asyncio.wait({self._life})
+
+    async def probe(self) -> None:
+        """Whether an adopted process answers, as its state says from then on."""
+        if (
+            self._process is None
+            or self._process.own
+            or self.state not in ("running", "unreachable")
+        ):
+            return
+        entry = registry.read(self._out.home, self.name)
+        there = entry is not None and await self._out.calls.answers(entry.address, self.name)
+        if self._process is not None and self.state in ("running", "unreachable"):
+            self.state = "running" if there else "unreachable"
+
+    @property
+    def _hard_limit_s(self) -> float:
+        """What one step of a stop may take."""
+        return self._out.config.stop_timeout_s + STOP_MARGIN_S
+
+    async def _ask(self, *, now: bool) -> bool:
+        entry = registry.read(self._out.home, self.name)
+        if entry is None:
+            raise Unavailable(f"no registry entry says where {self.name} is")
+        return await self._out.calls.stop(entry.address, self.name, now=now)
+
+    def _harden(self, process: Process, grace_s: float, *, asked: bool) -> None:
+        if self._killer is not None:
+            self._killer.cancel()
+        self._killer = asyncio.create_task(
+            self._insist(process, grace_s, asked=asked), name=f"stop of {self.name}"
+        )
+
+    async def _insist(self, process: Process, grace_s: float, *, asked: bool) -> None:
+        """The steps of a stop that takes too long.
+
+        1. `now`, unless that was asked for; 2. SIGTERM; 3. SIGKILL (own processes only).
+        """
+        await asyncio.sleep(grace_s)
+        if not asked:
+            with contextlib.suppress(PipoError):
+                await self._ask(now=True)
+            await asyncio.sleep(self._hard_limit_s)
+        process.signal(signal.SIGTERM)
+        await asyncio.sleep(self._hard_limit_s)
+        _log.warning("killed", action="pipeline.kill", pipeline=self.name)
+        process.signal(signal.SIGKILL)
+
+    async def _bury(self, reason: str, last_exit: str | None) -> None:
+        """Journals the stop in the process's place, then settles."""
+        try:
+            await journal_stop(self._out, self.name, self.wish.file, reason)
+        except (PipoError, TimeoutError) as error:
+            _log.warning(
+                "the stop could not be journaled",
+                action="pipeline.epitaph",
+                pipeline=self.name,
+                error=str(error),
+            )
+        self._settle("stopped", last_exit)
+
+    def _settle(self, state: str, last_exit: str | None, error: str | None = None) -> None:
+        self._say(desired="stopped", state=state, last_exit=last_exit, error=error)
+        registry.remove(self._out.home, self.name)
+
+    def _say(self, **changes: object) -> None:
+        """What is desired and how it stands, kept in the home."""
+        self.wish = replace(self.wish, runner=self._out.runner_id, **changes)  # type: ignore[arg-type]
+        self.state = self.wish.state
+        desired.write(self._files, self.wish)

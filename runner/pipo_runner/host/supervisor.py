@@ -1,0 +1,277 @@
+"""All pipelines of one host: started, stopped, found, restarted, let go."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from dataclasses import replace
+
+from pipo.errors import InvalidState, PipoError, Unavailable
+from pipo.home import PipelineHome, desired, leases, registry
+from pipo.home.desired import Desired
+from pipo.home.leases import Lease
+from pipo.telemetry.logs import logger
+from pipo_runner.host import adoption
+from pipo_runner.host.adoption import Finding
+from pipo_runner.host.known import known_file
+from pipo_runner.host.launching import journal_stop
+from pipo_runner.host.policy import Action, act_on
+from pipo_runner.host.supervised import Supervised
+from pipo_runner.host.surroundings import Surroundings, Target
+
+_log = logger("host.supervisor")
+SCAN_EVERY_S = 2.0
+# How long another host's pipeline is left alone: that host may be coming back.
+FAILOVER_AFTER_MS = 3000
+
+
+class Supervisor:
+    """The pipelines of this host. `open` first, `suspend` last."""
+
+    def __init__(self, surroundings: Surroundings) -> None:
+        self._out = surroundings
+        self._supervised: dict[str, Supervised] = {}
+        self._dead_since: dict[str, int] = {}
+        self._complained: dict[str, str] = {}
+        # Started by somebody's call, and to be finished even when the caller goes away.
+        self._starts: set[asyncio.Task[Supervised]] = set()
+        self._scanning = asyncio.Lock()
+        self._scanner: asyncio.Task[None] | None = None
+        self._suspending = False
+        self._crash_restarts = 0
+
+    @property
+    def supervised(self) -> Sequence[Supervised]:
+        """By name."""
+        return [self._supervised[name] for name in sorted(self._supervised)]
+
+    @property
+    def crash_restarts(self) -> int:
+        """Restarts after crashes, since this host began."""
+        return self._crash_restarts + sum(s.crash_restarts for s in self._supervised.values())
+
+    async def open(self) -> None:
+        """Takes over what should run, and looks again every few seconds."""
+        self._scanner = asyncio.create_task(self._scan_forever(), name="adoption")
+
+    async def start(self, target: str) -> Supervised:
+        """The pipeline that `target` names; it serves on return.
+
+        Cancelled: the start goes on. Raises: PipoError; then nothing has changed.
+        """
+        if self._suspending:
+            raise Unavailable("this runner is stopping", hint="try again when it is back")
+        found = await asyncio.to_thread(self._out.resolve, target)
+        start = asyncio.create_task(self._start(found), name=f"start of {found.name}")
+        self._starts.add(start)
+        start.add_done_callback(self._starts.discard)
+        return await asyncio.shield(start)
+
+    async def stop(self, name: str, *, now: bool) -> tuple[str, bool]:
+        """Stops a pipeline: its state then, and whether it was in it already.
+
+        Raises: NotFound, if the home does not know it; Unavailable, if it does not answer.
+        """
+        ours = self._supervised.get(name)
+        if ours is not None:
+            limit_s = await asyncio.to_thread(self._out.drain_s, ours.wish.file)
+            return await ours.stop(now=now, drain_s=limit_s)
+        return await self._stop_unsupervised(name, now=now)
+
+    async def adopt(self) -> None:
+        """Looks now at every pipeline of the home, and acts."""
+        async with self._scanning:
+            for name in adoption.names(self._out.home):
+                if name not in self._supervised and not self._suspending:
+                    await self._consider(name)
+            for one in self.supervised:
+                await one.probe()
+
+    async def suspend(self, timeout_s: float) -> None:
+        """Lets go of everything: own processes suspend, adopted ones run on.
+
+        1. No start, no scan any more. 2. Starts under way finish. 3. SIGTERM to own
+        processes. 4. Up to `timeout_s` for them. Cancelled: a second signal to them.
+        """
+        self._suspending = True
+        if self._scanner is not None:
+            self._scanner.cancel()
+        try:
+            async with asyncio.timeout(timeout_s):
+                if self._starts:
+                    await asyncio.wait(self._starts)
+                for one in self.supervised:
+                    one.suspend()
+                for one in self.supervised:
+                    await one.finished()
+        except TimeoutError:
+            left = ", ".join(one.name for one in self.supervised)
+            _log.warning("left running", action="runner.suspend", pipelines=left)
+        except asyncio.CancelledError:
+            for one in self.supervised:
+                one.hurry()
+            raise
+
+    # ── starting and stopping ────────────────────────────────────────────────
+
+    async def _start(self, found: Target) -> Supervised:
+        name, out = found.name, self._out
+        ours = self._supervised.get(name)
+        if ours is not None and ours.state == "backoff":
+            await ours.dissolve()
+            ours = None
+        if ours is not None:
+            raise self._running(name, ours.state)
+        files = out.home.pipeline(name)
+        if (holder := leases.holder(files.lease)) is not None:
+            raise _already(name, f"{holder}")
+        files.ensure()
+        claim = Lease.try_acquire(files.claim, clock=out.clock)
+        if claim is None:
+            holder = leases.holder(files.claim)
+            raise _already(name, f"supervised by {holder or 'another runner'}")
+        before = desired.read(files)
+        wish = replace(before or Desired("stopped", ""), file=found.file)
+        one = Supervised(name, wish, claim=claim, surroundings=out, over=self._over)
+        self._supervised[name] = one
+        try:
+            await one.start()
+        except BaseException:
+            self._supervised.pop(name, None)
+            if before is None:
+                _forget(files)
+            raise
+        self._dead_since.pop(name, None)
+        return one
+
+    def _running(self, name: str, state: str) -> InvalidState:
+        if state == "stopping":
+            return InvalidState(
+                f"{name} is stopping", hint=f"wait for its drain, or: pipo stop {name} --now"
+            )
+        if state == "starting":
+            return InvalidState(f"{name} is starting already")
+        holder = leases.holder(self._out.home.pipeline(name).lease)
+        return _already(name, f"{holder or 'this runner'}")
+
+    async def _stop_unsupervised(self, name: str, *, now: bool) -> tuple[str, bool]:
+        out = self._out
+        file = known_file(out.home, name)
+        files = out.home.pipeline(name)
+        wish = desired.read(files) or Desired("running", file)
+        stopped = replace(wish, desired="stopped", state="stopped", runner=out.runner_id)
+        if leases.holder(files.lease) is not None:
+            entry = registry.read(out.home, name)
+            if entry is None:
+                raise Unavailable(f"no registry entry says where {name} is", hint="try again")
+            already = await out.calls.stop(entry.address, name, now=now)
+            desired.write(files, replace(stopped, state="stopping"))
+            return ("stopping" if now else "draining"), already
+        if wish.desired == "stopped" and registry.read(out.home, name) is None:
+            return "stopped", True
+        desired.write(files, stopped)
+        registry.remove(out.home, name)
+        if leases.holder(files.claim) is None:
+            await self._bury(name, file)
+        return "stopped", False
+
+    async def _bury(self, name: str, file: str) -> None:
+        try:
+            await journal_stop(self._out, name, file, "crashed")
+        except (PipoError, TimeoutError) as error:
+            _log.warning(
+                "the stop could not be journaled",
+                action="pipeline.epitaph",
+                pipeline=name,
+                error=str(error),
+            )
+
+    # ── finding ──────────────────────────────────────────────────────────────
+
+    async def _scan_forever(self) -> None:
+        while True:
+            try:
+                await self.adopt()
+            except Exception as error:
+                # The next look may go well; the pipelines that run need none.
+                _log.error("the look at the home failed", action="adoption", exc_info=error)
+            await asyncio.sleep(SCAN_EVERY_S)
+
+    async def _consider(self, name: str) -> None:
+        try:
+            seen = await adoption.look(
+                self._out.home,
+                name,
+                runner_id=self._out.runner_id,
+                last_word=self._out.last_word,
+            )
+            action = act_on(seen.found)
+            if action is Action.RESTART_LATER and self._waited(name):
+                action = Action.RESTART
+            elif action is not Action.RESTART_LATER:
+                self._dead_since.pop(name, None)
+            self._act(action, seen)
+        except PipoError as error:
+            # Said once, not at every look.
+            if self._complained.get(name) != error.message:
+                self._complained[name] = error.message
+                _log.error(error.message, action="adoption", pipeline=name, hint=error.hint)
+
+    def _waited(self, name: str) -> bool:
+        now_ms = self._out.clock.now_ms()
+        return now_ms - self._dead_since.setdefault(name, now_ms) >= FAILOVER_AFTER_MS
+
+    def _act(self, action: Action, seen: Finding) -> None:
+        match action:
+            case Action.LEAVE | Action.RESTART_LATER:
+                return
+            case Action.ADOPT | Action.RESTART:
+                self._take(seen, adopt=action is Action.ADOPT)
+            case Action.SETTLE:
+                state = seen.ending.kind if seen.ending else seen.wish.state or "stopped"
+                reason = seen.ending.reason if seen.ending and state == "failed" else None
+                self._settle(seen, state, reason)
+            case Action.FAIL:
+                self._settle(seen, "failed", f"its file is gone: {seen.wish.file}")
+
+    def _take(self, seen: Finding, *, adopt: bool) -> None:
+        files = self._out.home.pipeline(seen.name)
+        files.ensure()
+        claim = Lease.try_acquire(files.claim, clock=self._out.clock)
+        if claim is None:
+            return
+        self._dead_since.pop(seen.name, None)
+        one = Supervised(seen.name, seen.wish, claim=claim, surroundings=self._out, over=self._over)
+        self._supervised[seen.name] = one
+        if adopt:
+            one.adopt()
+        else:
+            one.restart()
+
+    def _settle(self, seen: Finding, state: str, error: str | None) -> None:
+        files = self._out.home.pipeline(seen.name)
+        settled = replace(seen.wish, desired="stopped", state=state, error=error)
+        if settled != desired.read(files):
+            desired.write(files, settled)
+        registry.remove(self._out.home, seen.name)
+        _log.info("settled", action="pipeline.settle", pipeline=seen.name, state=state)
+
+    def _over(self, one: Supervised) -> None:
+        if self._supervised.get(one.name) is one:
+            del self._supervised[one.name]
+        self._crash_restarts += one.crash_restarts
+
+
+def _forget(files: PipelineHome) -> None:
+    """Leaves nothing of a pipeline that never ran; its folder stays if anything else is there."""
+    files.claim.unlink(missing_ok=True)
+    files.lease.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):
+        files.folder.rmdir()
+
+
+def _already(name: str, where: str) -> InvalidState:
+    return InvalidState(
+        f"{name} is already running: {where}", hint=f"stop it first: pipo stop {name}"
+    )

@@ -1,0 +1,79 @@
+"""What `start X` means (decision 16), and whether it may run at all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from pipo.connectors.contract import Manifest
+from pipo.errors import BadRequest, InvalidState, NotFound, PipoError
+from pipo.home import Home, permissions
+from pipo.lang.check import Source, parse
+from pipo.lang.model import Pipeline
+from pipo_runner.host.known import known_file
+from pipo_runner.host.surroundings import Target
+
+RESERVED = "engine"
+_DRAIN_DEFAULT_S = 120.0
+_FILE_BYTES_LIMIT = 4 * 1024 * 1024
+
+
+def resolve(
+    target: str, *, home: Home, workspace: Path, manifests: Mapping[str, Manifest]
+) -> Target:
+    """The pipeline that `target` names: a file, or the name of a known pipeline.
+
+    Raises: NotFound, BadRequest, InvalidState; InvalidPipeline, with the findings.
+    """
+    if not target.strip():
+        raise BadRequest("nothing to start", hint="name a pipeline or its file")
+    path = (workspace / target).absolute()
+    if "/" in target or target.endswith(".pipo") or path.is_file():
+        return _checked(path, manifests)
+    file = known_file(home, target)
+    found = _checked(Path(file), manifests)
+    if found.name != target:
+        raise InvalidState(
+            f"{file} names its pipeline {found.name!r} now, not {target!r}",
+            hint=f"start it by its file: pipo start {file}",
+        )
+    return found
+
+
+def drain_s(file: str, manifests: Mapping[str, Manifest]) -> float:
+    """How long the pipeline may drain, by its file; the default when that cannot be read."""
+    try:
+        lifetime = _read(Path(file), manifests).lifetime
+    except PipoError:
+        return _DRAIN_DEFAULT_S
+    return lifetime.drain_timeout_ms / 1000 if lifetime else _DRAIN_DEFAULT_S
+
+
+def _checked(path: Path, manifests: Mapping[str, Manifest]) -> Target:
+    pipeline = _read(path, manifests)
+    if pipeline.name == RESERVED:
+        raise BadRequest(
+            f"{path}: a pipeline may not be called {RESERVED!r}", hint="choose another name"
+        )
+    return Target(pipeline.name, str(path))
+
+
+def _read(path: Path, manifests: Mapping[str, Manifest]) -> Pipeline:
+    try:
+        with path.open("rb") as file:
+            content = file.read(_FILE_BYTES_LIMIT + 1)
+    except FileNotFoundError:
+        raise NotFound(
+            f"there is no file {path}", hint="paths are relative to the workspace"
+        ) from None
+    except IsADirectoryError:
+        raise BadRequest(f"{path} is a folder", hint="name one file in it") from None
+    except OSError as error:
+        raise permissions.explain(path, error, doing="read") from error
+    if len(content) > _FILE_BYTES_LIMIT:
+        raise BadRequest(f"{path} is larger than 4 MiB")
+    try:
+        text = content.decode()
+    except UnicodeDecodeError as error:
+        raise BadRequest(f"{path} is not UTF-8 text (byte {error.start + 1})") from error
+    return parse(Source(text=text, file=str(path)), manifests)

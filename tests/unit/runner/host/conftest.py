@@ -1,0 +1,128 @@
+"""A forkserver that knows only the fake pipeline, and surroundings around it."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipo.clock import SystemClock
+from pipo.errors import NotFound, Unavailable
+from pipo.home import Home, PipelineHome, registry
+from pipo.home.config import Config, Restart
+from pipo_runner.host.policy import Ending
+from pipo_runner.host.spawning import ForkServer
+from pipo_runner.host.surroundings import Surroundings, Target
+
+FAKE = "tests.unit.runner.host.fake_pipeline"
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    before = os.umask(0o022)
+    home = Home(tmp_path)
+    home.ensure()
+    os.umask(before)
+    return home
+
+
+@pytest.fixture
+async def forkserver() -> AsyncIterator[ForkServer]:
+    server = ForkServer(preload=[FAKE])
+    await server.start()
+    yield server
+    await server.stop()
+
+
+@dataclass
+class FakeCalls:
+    """Stops a fake pipeline by a signal, as gRPC would by a call."""
+
+    home: Home
+    silent: bool = False
+    asked: list[tuple[str, bool]] = field(default_factory=list)
+
+    async def stop(self, address: str, pipeline: str, *, now: bool) -> bool:
+        self.asked.append((pipeline, now))
+        if self.silent:
+            raise Unavailable(f"{pipeline} does not answer")
+        entry = registry.read(self.home, pipeline)
+        assert entry is not None
+        os.kill(entry.pid, 10)
+        return False
+
+    async def answers(self, address: str, pipeline: str) -> bool:
+        return not self.silent
+
+
+class QuickClock(SystemClock):
+    def jitter(self, span_s: float) -> float:
+        return 0.0
+
+
+async def last_word(files: PipelineHome, since_ms: int) -> Ending | None:
+    """The note that the fake pipeline left; taken away, since it is of one run."""
+    note = files.folder / "ending"
+    if not note.exists():
+        return None
+    kind, _, reason = note.read_text().partition(" ")
+    note.unlink()
+    return Ending(kind, reason)
+
+
+@pytest.fixture
+def calls(home: Home) -> FakeCalls:
+    return FakeCalls(home)
+
+
+Make = Callable[..., Surroundings]
+
+
+@pytest.fixture
+def make(home: Home, forkserver: ForkServer, calls: FakeCalls) -> Make:
+    def surroundings(**changes: Any) -> Surroundings:
+        def resolve(target: str) -> Target:
+            file = home.root / f"{target}.pipo"
+            if not file.exists():
+                raise NotFound(f"there is no file {file}")
+            return Target(target, str(file))
+
+        settings = {
+            "home": home,
+            "runner_id": "here",
+            "config": Config(
+                start_timeout_s=5.0,
+                stop_timeout_s=0.2,
+                restart=Restart(backoff_s=0.01, max_backoff_s=0.02, max_restarts=3),
+            ),
+            "clock": QuickClock(),
+            "environ": {"PATH": os.environ["PATH"]},
+            "spawn": forkserver.spawn,
+            "calls": calls,
+            "last_word": last_word,
+            "resolve": resolve,
+            "drain_s": lambda file: 5.0,
+            "entry": f"{FAKE}:run",
+            "epitaph_entry": f"{FAKE}:bury",
+        }
+        return Surroundings(**(settings | changes))  # type: ignore[arg-type]
+
+    return surroundings
+
+
+async def until(met: Callable[[], Any], timeout_s: float = 5.0) -> None:
+    """Waits for a condition, with a deadline."""
+    async with asyncio.timeout(timeout_s):
+        while not met():  # noqa: ASYNC110 - the condition is another process's
+            await asyncio.sleep(0.002)
+
+
+Waiting = Callable[..., Awaitable[None]]
+
+
+@pytest.fixture
+def eventually() -> Waiting:
+    return until

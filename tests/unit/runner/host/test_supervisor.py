@@ -1,0 +1,457 @@
+"""One host's pipelines: started, restarted, stopped, found again, let go."""
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from pipo.clock import SystemClock
+from pipo.errors import BadRequest, InvalidState, NotFound, Unavailable
+from pipo.home import Home, PipelineHome, desired, leases, registry
+from pipo.home.config import Config, Restart
+from pipo.home.desired import Desired
+from pipo.home.leases import Lease
+from pipo_runner.host.policy import Ending
+from pipo_runner.host.supervisor import Supervisor
+
+
+def write(home: Home, name: str, words: str) -> None:
+    (home.root / f"{name}.pipo").write_text(words)
+
+
+def pid_of(home: Home, name: str) -> int:
+    entry = registry.read(home, name)
+    assert entry is not None
+    return entry.pid
+
+
+def wish(home: Home, name: str) -> Desired:
+    found = desired.read(home.pipeline(name))
+    assert found is not None
+    return found
+
+
+@pytest.fixture
+async def supervisor(make: Any) -> AsyncIterator[Supervisor]:
+    one = Supervisor(make())
+    yield one
+    await one.suspend(3.0)
+
+
+async def test_a_start_serves_on_return_and_is_desired(supervisor: Supervisor, home: Home) -> None:
+    write(home, "p", "serve")
+    one = await supervisor.start("p")
+    assert (one.state, one.own) == ("running", True)
+    assert wish(home, "p") == Desired(
+        "running", str(home.root / "p.pipo"), state="running", runner="here"
+    )
+    assert leases.holder(home.pipeline("p").claim) is not None
+    assert supervisor.supervised == [one]
+
+
+async def test_a_second_start_is_refused_with_where_it_runs(
+    supervisor: Supervisor, home: Home, make: Any
+) -> None:
+    write(home, "p", "serve")
+    await supervisor.start("p")
+    pid = pid_of(home, "p")
+    for host in (supervisor, Supervisor(make(runner_id="other"))):
+        with pytest.raises(InvalidState, match=f"p is already running: pid {pid} on "):
+            await host.start("p")
+
+
+@pytest.mark.parametrize(
+    ("word", "error", "text"),
+    [
+        ("refuse", Unavailable, "no luck"),
+        ("broken", BadRequest, "bad secret"),
+        ("mute", Unavailable, r"p ended before it served \(exit 3\)"),
+    ],
+)
+async def test_a_refused_start_changes_nothing(
+    supervisor: Supervisor, home: Home, word: str, error: type[Exception], text: str
+) -> None:
+    write(home, "p", word)
+    with pytest.raises(error, match=text):
+        await supervisor.start("p")
+    assert not home.pipeline("p").folder.exists()
+    assert registry.entries(home) == []
+    assert supervisor.supervised == []
+
+
+async def test_a_refused_start_keeps_what_was_desired(supervisor: Supervisor, home: Home) -> None:
+    before = Desired("stopped", "/old.pipo", {"ttl": "8h"}, state="stopped")
+    desired.write(home.pipeline("p"), before)
+    write(home, "p", "refuse")
+    with pytest.raises(Unavailable):
+        await supervisor.start("p")
+    assert wish(home, "p") == before
+
+
+async def test_a_start_that_hangs_is_ended(make: Any, home: Home) -> None:
+    config = replace(Config(), start_timeout_s=0.3)
+    supervisor = Supervisor(make(config=config))
+    write(home, "p", "hang")
+    with pytest.raises(Unavailable, match=r"p did not serve within 0\.3 s"):
+        await supervisor.start("p")
+    assert leases.holder(home.pipeline("p").lease) is None
+
+
+async def test_an_unknown_target(supervisor: Supervisor) -> None:
+    with pytest.raises(NotFound):
+        await supervisor.start("nobody")
+
+
+async def test_a_killed_process_is_restarted(
+    supervisor: Supervisor, home: Home, eventually: Any
+) -> None:
+    write(home, "p", "serve")
+    one = await supervisor.start("p")
+    first = pid_of(home, "p")
+    os.kill(first, signal.SIGKILL)
+    await eventually(lambda: one.state == "running" and pid_of(home, "p") != first)
+    entry = registry.read(home, "p")
+    assert entry is not None
+    assert entry.restarts == 1
+    assert wish(home, "p").last_exit == "signal 9"
+    assert len(wish(home, "p").restart_times) == 1
+    assert supervisor.crash_restarts == 1
+
+
+async def test_a_crash_loop_ends_crashed_with_the_way_out(
+    supervisor: Supervisor, home: Home, eventually: Any
+) -> None:
+    write(home, "p", "die")
+    await supervisor.start("p")
+    await eventually(lambda: supervisor.supervised == [])
+    found = wish(home, "p")
+    assert (found.desired, found.state) == ("running", "crashed")
+    assert len(found.restart_times) == 3
+    assert found.error is not None
+    assert str(home.pipeline("p").log) in found.error
+    assert "pipo start p" in found.error
+    assert registry.read(home, "p") is not None
+    await supervisor.adopt()
+    assert supervisor.supervised == []
+    write(home, "p", "serve")
+    await supervisor.start("p")
+    assert wish(home, "p").restart_times == ()
+
+
+async def test_a_restart_that_somebody_has_to_mend_is_not_repeated(
+    supervisor: Supervisor, home: Home, eventually: Any
+) -> None:
+    write(home, "p", "die broken serve")
+    await supervisor.start("p")
+    await eventually(lambda: supervisor.supervised == [])
+    found = wish(home, "p")
+    assert (found.desired, found.state, found.error) == ("stopped", "failed", "bad secret")
+    assert registry.read(home, "p") is None
+
+
+async def test_a_restart_that_may_succeed_later_is_repeated(
+    supervisor: Supervisor, home: Home, eventually: Any
+) -> None:
+    write(home, "p", "die refuse mute serve")
+    one = await supervisor.start("p")
+    await eventually(lambda: one.state == "running" and one.restarts == 3)
+    assert len(wish(home, "p").restart_times) == 3
+
+
+async def test_a_completed_pipeline_is_not_restarted(
+    supervisor: Supervisor, home: Home, eventually: Any
+) -> None:
+    write(home, "p", "complete")
+    await supervisor.start("p")
+    await eventually(lambda: supervisor.supervised == [])
+    assert (wish(home, "p").desired, wish(home, "p").state) == ("stopped", "completed")
+    assert wish(home, "p").last_exit == "exit 0"
+
+
+async def test_a_failed_pipeline_is_not_restarted(make: Any, home: Home, eventually: Any) -> None:
+    async def halted(*_: object) -> Ending:
+        return Ending("failed", "halted at out")
+
+    supervisor = Supervisor(make(last_word=halted))
+    write(home, "p", "die")
+    await supervisor.start("p")
+    await eventually(lambda: supervisor.supervised == [])
+    assert (wish(home, "p").state, wish(home, "p").error) == ("failed", "halted at out")
+
+
+async def test_a_process_that_was_suspended_alone_is_resumed(
+    supervisor: Supervisor, home: Home, eventually: Any
+) -> None:
+    write(home, "p", "serve")
+    one = await supervisor.start("p")
+    first = pid_of(home, "p")
+    os.kill(first, signal.SIGTERM)
+    await eventually(lambda: one.own and (e := registry.read(home, "p")) and e.pid != first)
+    assert wish(home, "p").restart_times == ()
+
+
+async def test_stop_now_returns_when_it_is_gone(
+    supervisor: Supervisor, home: Home, calls: Any
+) -> None:
+    write(home, "p", "serve")
+    await supervisor.start("p")
+    assert await supervisor.stop("p", now=True) == ("stopped", False)
+    assert calls.asked == [("p", True)]
+    assert (wish(home, "p").desired, wish(home, "p").state) == ("stopped", "stopped")
+    assert registry.read(home, "p") is None
+    assert leases.holder(home.pipeline("p").claim) is None
+    assert await supervisor.stop("p", now=True) == ("stopped", True)
+    with pytest.raises(NotFound, match="no pipeline named 'q'"):
+        await supervisor.stop("q", now=True)
+
+
+async def test_a_drain_answers_at_once_and_is_desired_first(
+    supervisor: Supervisor, home: Home, calls: Any, eventually: Any
+) -> None:
+    write(home, "p", "serve")
+    await supervisor.start("p")
+    seen = []
+    real = calls.stop
+
+    async def stop(*args: Any, **kwargs: Any) -> bool:
+        seen.append(wish(home, "p").desired)
+        return bool(await real(*args, **kwargs))
+
+    calls.stop = stop
+    assert await supervisor.stop("p", now=False) == ("draining", False)
+    assert seen == ["stopped"]
+    await eventually(lambda: supervisor.supervised == [])
+    assert wish(home, "p").state == "stopped"
+
+
+async def test_a_stop_that_is_not_obeyed_gets_harsher(
+    make: Any, home: Home, calls: Any, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr("pipo_runner.host.supervised.STOP_MARGIN_S", 0.0)
+    config = replace(Config(), stop_timeout_s=0.05)
+    supervisor = Supervisor(make(config=config))
+    write(home, "p", "serve")
+    await supervisor.start("p")
+    os.kill(pid_of(home, "p"), signal.SIGSTOP)
+    calls.silent = True
+    state, _ = await supervisor.stop("p", now=True)
+    assert state == "stopped"
+    found = wish(home, "p")
+    assert (found.state, found.last_exit) == ("stopped", "signal 9")
+    assert (home.pipeline("p").folder / "ending").read_text() == "stopped killed"
+
+
+async def test_a_stop_during_a_backoff_cancels_it(make: Any, home: Home, eventually: Any) -> None:
+    config = replace(Config(), restart=Restart(backoff_s=60.0))
+    supervisor = Supervisor(make(config=config))
+    write(home, "p", "die")
+    one = await supervisor.start("p")
+    await eventually(lambda: one.state == "backoff")
+    assert await supervisor.stop("p", now=False) == ("stopped", False)
+    assert wish(home, "p").state == "stopped"
+    assert registry.read(home, "p") is None
+    assert (home.pipeline("p").folder / "ending").read_text() == "stopped crashed"
+
+
+async def test_a_start_during_a_backoff_is_at_once(make: Any, home: Home, eventually: Any) -> None:
+    config = replace(Config(), restart=Restart(backoff_s=60.0))
+    supervisor = Supervisor(make(config=config))
+    write(home, "p", "die serve")
+    one = await supervisor.start("p")
+    await eventually(lambda: one.state == "backoff")
+    again = await supervisor.start("p")
+    assert (again.state, again.restarts) == ("running", 0)
+    await supervisor.suspend(2.0)
+
+
+async def test_a_stop_of_a_crashed_one_counts_as_its_clean_end(
+    supervisor: Supervisor, home: Home, eventually: Any
+) -> None:
+    write(home, "p", "die")
+    await supervisor.start("p")
+    await eventually(lambda: supervisor.supervised == [])
+    assert await supervisor.stop("p", now=False) == ("stopped", False)
+    assert wish(home, "p").desired == "stopped"
+    assert registry.read(home, "p") is None
+    assert (home.pipeline("p").folder / "ending").read_text() == "stopped crashed"
+
+
+async def test_a_host_that_ends_suspends_its_own(make: Any, home: Home, eventually: Any) -> None:
+    supervisor = Supervisor(make())
+    write(home, "p", "serve")
+    await supervisor.start("p")
+    await supervisor.suspend(3.0)
+    assert leases.holder(home.pipeline("p").lease) is None
+    assert (home.pipeline("p").folder / "ending").exists() is False
+    assert (wish(home, "p").desired, wish(home, "p").state) == ("running", "stopped")
+    with pytest.raises(Unavailable, match="is stopping"):
+        await supervisor.start("p")
+    following = Supervisor(make())
+    await following.adopt()
+    (one,) = following.supervised
+    await eventually(lambda: one.state == "running" and one.runs)
+    assert one.restarts == 0
+    await following.suspend(3.0)
+
+
+async def test_a_dead_hosts_pipeline_is_adopted_with_its_pid(
+    make: Any, home: Home, eventually: Any
+) -> None:
+    first = Supervisor(make())
+    write(home, "p", "serve serve")
+    one = await first.start("p")
+    pid = pid_of(home, "p")
+    # The host dies: its tasks and its claim go, the process stays.
+    await one.dissolve()
+    second = Supervisor(make(runner_id="next"))
+    await second.adopt()
+    (adopted,) = second.supervised
+    assert (adopted.state, adopted.own) == ("running", False)
+    assert pid_of(home, "p") == pid
+    assert wish(home, "p").runner == "next"
+    os.kill(pid, signal.SIGKILL)
+    await eventually(lambda: adopted.own)
+    assert wish(home, "p").last_exit is None
+    assert pid_of(home, "p") != pid
+    await second.suspend(3.0)
+
+
+async def test_an_adopted_one_that_does_not_answer_is_left_alone(
+    make: Any, home: Home, calls: Any
+) -> None:
+    first = Supervisor(make())
+    write(home, "p", "serve")
+    one = await first.start("p")
+    pid = pid_of(home, "p")
+    await one.dissolve()
+    calls.silent = True
+    second = Supervisor(make())
+    await second.adopt()
+    (adopted,) = second.supervised
+    assert adopted.state == "unreachable"
+    with pytest.raises(Unavailable, match="does not answer"):
+        await second.stop("p", now=True)
+    assert wish(home, "p").desired == "running"
+    await second.suspend(1.0)
+    os.kill(pid, 0)
+    os.kill(pid, signal.SIGTERM)
+
+
+async def test_two_hosts_never_supervise_one_pipeline(make: Any, home: Home) -> None:
+    first, second = Supervisor(make(runner_id="a")), Supervisor(make(runner_id="b"))
+    write(home, "p", "serve")
+    await first.start("p")
+    await second.adopt()
+    assert second.supervised == []
+    await first.suspend(3.0)
+
+
+async def test_another_hosts_pipeline_is_restarted_after_a_wait(
+    make: Any, home: Home, eventually: Any
+) -> None:
+    clock = SystemClock()
+
+    class Moving(SystemClock):
+        ahead = 0
+
+        def now_ms(self) -> int:
+            return clock.now_ms() + self.ahead
+
+    write(home, "p", "serve")
+    desired.write(home.pipeline("p"), Desired("running", str(home.root / "p.pipo"), runner="gone"))
+    moving = Moving()
+    supervisor = Supervisor(make(clock=moving))
+    await supervisor.adopt()
+    assert supervisor.supervised == []
+    moving.ahead = 3001
+    await supervisor.adopt()
+    (one,) = supervisor.supervised
+    await eventually(lambda: one.state == "running" and one.runs)
+    await supervisor.suspend(3.0)
+
+
+async def test_a_pipeline_whose_file_is_gone_failed(supervisor: Supervisor, home: Home) -> None:
+    desired.write(home.pipeline("p"), Desired("running", "/nowhere/p.pipo", runner="here"))
+    await supervisor.adopt()
+    found = wish(home, "p")
+    assert (found.desired, found.state) == ("stopped", "failed")
+    assert found.error == "its file is gone: /nowhere/p.pipo"
+
+
+async def test_a_run_that_journaled_its_stop_is_not_restarted(
+    supervisor: Supervisor, home: Home
+) -> None:
+    write(home, "p", "serve")
+    desired.write(home.pipeline("p"), Desired("running", str(home.root / "p.pipo"), runner="here"))
+    (home.pipeline("p").folder / "ending").write_text("completed")
+    await supervisor.adopt()
+    assert supervisor.supervised == []
+    assert (wish(home, "p").desired, wish(home, "p").state) == ("stopped", "completed")
+
+
+async def test_cut_files_of_one_pipeline_stop_no_other(
+    supervisor: Supervisor, home: Home, eventually: Any
+) -> None:
+    write(home, "good", "serve")
+    for name in ("bad", "good"):
+        file = str(home.root / f"{name}.pipo")
+        desired.write(home.pipeline(name), Desired("running", file, runner="here"))
+    for path in home.pipeline("bad").folder.iterdir():
+        path.write_text('{"desired": "run')
+    (home.run / "bad.json").write_text('{"pipeline": "ba')
+    await supervisor.adopt()
+    (one,) = supervisor.supervised
+    assert one.name == "good"
+    await eventually(lambda: one.state == "running" and one.runs)
+
+
+async def test_what_is_desired_is_rebuilt_from_the_registry(
+    supervisor: Supervisor, home: Home, eventually: Any
+) -> None:
+    write(home, "p", "serve")
+    await supervisor.start("p")
+    entry = registry.read(home, "p")
+    assert entry is not None
+    await supervisor.stop("p", now=True)
+    registry.write(home, entry)
+    for path in home.pipeline("p").folder.glob("desired*"):
+        path.unlink()
+    await supervisor.adopt()
+    (one,) = supervisor.supervised
+    await eventually(lambda: one.state == "running" and one.runs)
+    assert wish(home, "p").file == entry.file
+    assert one.restarts == 1
+
+
+async def test_a_taken_lease_of_a_strange_process_is_adopted(make: Any, home: Home) -> None:
+    supervisor = Supervisor(make())
+    lease = Lease.acquire(_made(home).lease, clock=SystemClock())
+    await supervisor.adopt()
+    (one,) = supervisor.supervised
+    assert one.state == "unreachable"
+    await supervisor.suspend(1.0)
+    lease.release()
+
+
+def _made(home: Home) -> PipelineHome:
+    files = home.pipeline("p")
+    files.ensure()
+    return files
+
+
+async def test_a_start_finishes_though_its_caller_goes_away(
+    supervisor: Supervisor, home: Home, eventually: Any
+) -> None:
+    write(home, "p", "serve")
+    asking = asyncio.create_task(supervisor.start("p"))
+    await eventually(lambda: supervisor.supervised)
+    asking.cancel()
+    await asyncio.wait({asking})
+    (one,) = supervisor.supervised
+    await eventually(lambda: one.state == "running" and one.runs)
+    assert json.loads(home.pipeline("p").desired.read_text())["desired"] == "running"
