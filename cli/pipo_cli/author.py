@@ -10,7 +10,8 @@ import click
 
 from pipo.connectors import registry
 from pipo.errors import BadRequest, Finding, NotFound
-from pipo.lang import check as language
+from pipo.lang.check import Source
+from pipo.lang.check import check as check_together
 from pipo_cli.render import findings
 from pipo_cli.settings import Settings, global_options, pass_settings
 
@@ -66,14 +67,14 @@ def _wanted(path: Path, root: Path) -> bool:
 
 def _checked(files: Sequence[Path], settings: Settings) -> list[tuple[str, list[Finding]]]:
     """Each file with its findings; a file that is no text has that as its finding."""
-    sources: list[language.Source] = []
+    sources: list[Source] = []
     unreadable: dict[str, list[Finding]] = {}
     for file in files:
         try:
-            sources.append(language.Source(text=_text(file), file=str(file)))
+            sources.append(Source(text=_text(file), file=str(file)))
         except UnicodeDecodeError as error:
             unreadable[str(file)] = [_not_text(file, error)]
-    reports = language.check(sources, registry.manifests(), settings.home.root)
+    reports = check_together(sources, registry.manifests(), settings.home.root)
     found = {r.file: list(r.findings) for r in reports} | unreadable
     return [(str(file), found[str(file)]) for file in files]
 

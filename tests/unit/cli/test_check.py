@@ -1,0 +1,143 @@
+"""`pipo check`, and the check that `run` and `start` make first, over real files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pipo.errors import NotFound
+from pipo_cli.author import pipeline_files
+from pipo_cli.failures import BrokenFile
+from pipo_cli.main import main
+from pipo_cli.running import _checked, _file_of
+from pipo_cli.settings import Settings
+
+ROOT = Path(__file__).resolve().parents[3]
+EXAMPLES = ROOT / "examples"
+
+GOOD = """\
+pipo: 1
+name: good
+input:
+  via: push
+output:
+  from: input
+  to: file
+  with: { path: ./out.jsonl }
+"""
+
+# Report R42: one run lists all of it, each at its place.
+WRONG = """\
+pipo: 1
+name: wrong
+input:
+  via: htpp
+  with: { path: /w }
+nodes:
+  keep: { from: input, filter: "data.amount >" }
+  norm: { from: kep, transform: fn.nope }
+fn: ./missing.fn.py
+ouput: { from: norm, to: sqlite, with: { path: ./out/w.db } }
+concurrency: many
+buffer: { max: -1 }
+retention: { data: fast }
+delivered: { check: file_exists, within: 10 }
+"""
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PIPO_HOME", str(tmp_path / "home"))
+
+
+def test_the_examples_pass(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", str(EXAMPLES)]) == 0
+    files = ("heartbeat", "people-intake", "signups")
+    assert capsys.readouterr().out == "".join(f"{EXAMPLES}/{f}.pipo  ok\n" for f in files)
+
+
+def test_every_mistake_of_r42_in_one_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("wrong.pipo").write_text(WRONG)
+    assert main(["check", "wrong.pipo"]) == 1
+    out = capsys.readouterr().out
+    places = [line for line in out.splitlines() if line.startswith("wrong.pipo:")]
+    numbers = [int(line.split(":")[1]) for line in places]
+    assert numbers == sorted(numbers)
+    assert {4, 7, 8, 9, 10, 11, 12, 13, 14} <= set(numbers)
+    assert all(len(line.split("  ", 3)) == 4 for line in places)
+    for guess in ("http", "keep", "output"):
+        assert guess in out
+    assert main(["check", "wrong.pipo", "--json"]) == 1
+    said = json.loads(capsys.readouterr().out)
+    found = said["files"][0]["diagnostics"]
+    assert (said["ok"], said["files"][0]["file"]) == (False, "wrong.pipo")
+    assert [d["line"] for d in found] == numbers
+    assert set(found[0]) == {"code", "severity", "message", "hint", "line", "col", "path"}
+
+
+@pytest.mark.slow
+def test_run_and_start_refuse_with_the_same_text(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("wrong.pipo").write_text(WRONG)
+    main(["check", "wrong.pipo"])
+    findings = capsys.readouterr().out
+    for words in (["run", "wrong.pipo"], ["start", "wrong.pipo"]):
+        assert main(words) == 1
+        out, err = capsys.readouterr()
+        assert out == ""
+        assert err.startswith(findings)
+        assert "error: wrong.pipo does not pass its check" in err
+    assert not (tmp_path / "home" / "run" / "services").exists()
+
+
+def test_a_file_that_is_no_text_has_a_place(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("latin.pipo").write_bytes(b"pipo: 1\nname: caf\xe9\n")
+    Path("good.pipo").write_text(GOOD)
+    assert main(["check", "latin.pipo", "good.pipo"]) == 1
+    out = capsys.readouterr().out.splitlines()
+    assert out[0] == "latin.pipo:2:10  error  P001  byte 17 is not UTF-8"
+    assert out[-1] == "good.pipo  ok"
+
+
+def test_folders_are_searched_to_the_bottom(tmp_path: Path) -> None:
+    for name in ("b.pipo", "a/a.pipo", ".git/x.pipo", "node_modules/y.pipo", "a/notes.txt"):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(GOOD)
+    assert pipeline_files(["."]) == [Path("a/a.pipo"), Path("b.pipo")]
+    assert pipeline_files(["b.pipo", "."]) == [Path("b.pipo"), Path("a/a.pipo")]
+
+
+def test_paths_that_are_not_there(tmp_path: Path) -> None:
+    with pytest.raises(NotFound, match=r"no such file or folder: none\.pipo"):
+        pipeline_files(["none.pipo"])
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(NotFound, match="no pipeline below empty"):
+        pipeline_files(["empty"])
+
+
+def test_a_file_or_a_name(tmp_path: Path) -> None:
+    Path("signups").write_text(GOOD)
+    assert _file_of("signups") == Path("signups")
+    assert _file_of("heartbeat") is None
+    with pytest.raises(NotFound, match=r"no such file: heartbeat\.pipo"):
+        _file_of("heartbeat.pipo")
+    with pytest.raises(NotFound):
+        _file_of("./heartbeat")
+
+
+@pytest.mark.slow
+def test_what_passes_is_named_and_warnings_are_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("good.pipo").write_text(GOOD)
+    assert _checked(["."], Settings()) == ["good.pipo"]
+    Path("bad.pipo").write_text("pipo: 2\n")
+    with pytest.raises(BrokenFile, match=r"bad\.pipo does not pass its check"):
+        _checked(["."], Settings())
