@@ -25,7 +25,10 @@ MANIFEST = Manifest(
         effect="write",
         checks=("file_exists", "file_nonempty", "line_contains", "checksum"),
         batches=True,
-        target=lambda settings: {"path": settings["path"]},
+        target=lambda settings: {
+            "path": settings["path"],
+            "format": settings.get("format", "jsonl"),
+        },
     ),
     checks={
         "file_exists": Role(closed(path=_PATH)),

@@ -1,0 +1,227 @@
+"""One file as a check sees it. Read-only, in bounded memory, on the file's own thread."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from threading import Event
+from typing import Any
+
+import msgspec
+
+from pipo.connectors.contract import CheckError, Seen
+from pipo.connectors.destination import Identity
+
+CHUNK_BYTES = 1024 * 1024
+RECORD_BYTES_MAX = 256 * 1024 * 1024
+TAIL_BYTES = 4096
+ABSENT_KEPT_MAX = 2_000
+
+_decode = msgspec.json.Decoder(msgspec.Raw).decode
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """A state of the file: any change of content that the system tells of makes another."""
+
+    device: int
+    inode: int
+    size: int
+    time_ns: int
+
+
+class LookedAtFile:
+    """A file by its path; it is open only during a look."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._absent: OrderedDict[bytes, _Absent] = OrderedDict()
+        self._digest: tuple[Version, str] | None = None
+
+    def size(self) -> Seen:
+        """The size, or None when there is no file. Raises: CheckError, for a folder."""
+        found = self._stat()
+        size = None if found is None else found.st_size
+        return Seen(size, {"path": self.path, "size": size})
+
+    def checksum(self) -> Seen:
+        """The SHA-256 of the whole file in hex, or None when there is no file."""
+        found = self._stat()
+        if found is None:
+            return Seen(None, {"path": self.path, "size": None})
+        if self._digest is None or self._digest[0] != _version(found):
+            with _Reading(self.path) as reading:
+                digest = hashlib.sha256()
+                for chunk in reading.chunks():
+                    digest.update(chunk)
+                self._digest = _version(os.fstat(reading.handle)), digest.hexdigest()
+        version, text = self._digest
+        return Seen(text, {"path": self.path, "size": version.size, "sha256": text})
+
+    def find(self, text: bytes, result: Any, *, only_json: bool, stop: Event) -> Seen:
+        """The offset of the text in a line that holds it, or None when no line does.
+
+        A text without a line break that stands in the file stands in one line of it.
+        With `only_json` the line must be whole JSON: the torn end of a record is none.
+        Raises: CheckError, when `stop` was set meanwhile.
+        """
+        found = self._stat()
+        if found is None or b"\n" in text:
+            return Seen(None, {"path": self.path, "size": None if found is None else found.st_size})
+        with _Reading(self.path, stop) as reading:
+            offset = self._find_in_record(reading, text, result, only_json=only_json)
+            if offset is None:
+                offset = self._find_anywhere(reading, text, only_json=only_json)
+        return Seen(offset, {"path": self.path, "size": found.st_size, "offset": offset})
+
+    def close(self) -> None:
+        self._absent.clear()
+        self._digest = None
+
+    def _find_in_record(
+        self, reading: _Reading, text: bytes, result: Any, *, only_json: bool
+    ) -> int | None:
+        """Looks where the write said that the record went, if it went to this file."""
+        if not isinstance(result, Mapping) or result.get("path") != self.path:
+            return None
+        offset, length = result.get("offset"), result.get("length")
+        if not isinstance(offset, int) or not isinstance(length, int):
+            return None
+        if offset < 0 or not 0 <= length <= RECORD_BYTES_MAX:
+            return None
+        record = os.pread(reading.handle, length, offset)
+        at = record.find(text)
+        is_record = len(record) == length and (not only_json or _is_json(record))
+        return offset + at if at >= 0 and is_record else None
+
+    def _find_anywhere(self, reading: _Reading, text: bytes, *, only_json: bool) -> int | None:
+        """Reads the whole file, or what was appended since the text was last missing."""
+        start = self._looked_up_to(reading, text)
+        while (offset := reading.find(text, start)) is not None:
+            if not only_json:
+                return offset
+            line, end = reading.line_at(offset)
+            if _is_json(line):
+                return offset
+            start = end
+        now = os.fstat(reading.handle)
+        tail_start = max(0, now.st_size - TAIL_BYTES)
+        self._absent[text] = _Absent(
+            _identity(now), tail_start, os.pread(reading.handle, TAIL_BYTES, tail_start)
+        )
+        if len(self._absent) > ABSENT_KEPT_MAX:
+            self._absent.popitem(last=False)
+        return None
+
+    def _looked_up_to(self, reading: _Reading, text: bytes) -> int:
+        """Where to go on, if the file only grew: its end of then is where it was."""
+        absent = self._absent.pop(text, None)
+        if absent is None or absent.identity != _identity(os.fstat(reading.handle)):
+            return 0
+        if os.pread(reading.handle, len(absent.tail), absent.tail_start) != absent.tail:
+            return 0
+        # The last line may have been torn then and whole now, so it is read again.
+        line_start = absent.tail.rfind(b"\n") + 1
+        return absent.tail_start + line_start if line_start else 0
+
+    def _stat(self) -> os.stat_result | None:
+        try:
+            found = os.stat(self.path)
+        except FileNotFoundError:
+            return None
+        if not stat.S_ISREG(found.st_mode):
+            kind = "a folder" if stat.S_ISDIR(found.st_mode) else "no plain file"
+            raise CheckError(f"{self.path} is {kind}")
+        return found
+
+
+class _Reading:
+    """The open file, for the time of one look."""
+
+    def __init__(self, path: str, stop: Event | None = None) -> None:
+        self.handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        self._stop = stop
+
+    def __enter__(self) -> _Reading:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with suppress(OSError):
+            os.close(self.handle)
+
+    def chunks(self, start: int = 0) -> Iterator[bytes]:
+        """Raises: CheckError, when the look was given up."""
+        while chunk := os.pread(self.handle, CHUNK_BYTES, start):
+            if self._stop is not None and self._stop.is_set():
+                raise CheckError("the look was given up")
+            start += len(chunk)
+            yield chunk
+
+    def find(self, text: bytes, start: int) -> int | None:
+        """The first offset of a text; pieces overlap by what a match can straddle."""
+        held = b""
+        for chunk in self.chunks(start):
+            piece = held + chunk
+            at = piece.find(text)
+            if at >= 0:
+                return start + at
+            held = piece[max(0, len(piece) - len(text) + 1) :] if len(text) > 1 else b""
+            start += len(piece) - len(held)
+        return None
+
+    def line_at(self, offset: int) -> tuple[bytes, int]:
+        """The line that holds an offset, without its break, and where the next one begins.
+
+        A line beyond all bounds is cut, and so is no JSON.
+        """
+        start = self._line_start(offset)
+        pieces: list[bytes] = []
+        position = start
+        for chunk in self.chunks(start):
+            head, ended, _ = chunk.partition(b"\n")
+            position += len(head) + len(ended)
+            if position - start <= RECORD_BYTES_MAX:
+                pieces.append(head)
+            if ended:
+                break
+        return b"".join(pieces), position
+
+    def _line_start(self, offset: int) -> int:
+        end = offset
+        while end > 0:
+            begin = max(0, end - CHUNK_BYTES)
+            at = os.pread(self.handle, end - begin, begin).rfind(b"\n")
+            if at >= 0:
+                return begin + at + 1
+            end = begin
+        return 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Absent:
+    """The end of the file when a text was not in it."""
+
+    identity: Identity
+    tail_start: int
+    tail: bytes
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        _decode(line)
+    except (msgspec.DecodeError, RecursionError):
+        return False
+    return True
+
+
+def _identity(found: os.stat_result) -> Identity:
+    return found.st_dev, found.st_ino
+
+
+def _version(found: os.stat_result) -> Version:
+    return Version(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
