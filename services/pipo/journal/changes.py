@@ -303,8 +303,7 @@ class Writing:
     at: int
 
     def apply(self, sheet: Sheet) -> str | None:
-        row = sheet.enter(self.unit, self.legal, "Writing", None, self.at)
-        row.state = WRITING
+        row = sheet.enter(self.unit, self.legal, "Writing", WRITING, self.at, same_step=True)
         row.cursor = row.cursor if row.cursor in (OUTPUT, BATCH) else OUTPUT
         if self.key is not None:
             row.key = self.key

@@ -163,10 +163,20 @@ class Sheet:
 
     # ── what changes do ──────────────────────────────────────────────────────
 
-    def enter(self, unit: str, legal: Legal, change: str, to: str | None, at: int) -> UnitRow:
+    def enter(
+        self,
+        unit: str,
+        legal: Legal,
+        change: str,
+        to: str | None,
+        at: int,
+        *,
+        same_step: bool = False,
+    ) -> UnitRow:
         """The unit's row, moved to state `to` (None: where it is) as `legal` allows.
 
-        A move to a next step starts the attempts over; a settled row keeps the last one.
+        A move to a next step starts the attempts over, one inside the `same_step` does
+        not; a settled row keeps the last one.
         Raises: IllegalChange, naming the state found.
         """
         held = self.rows.get(unit)
@@ -187,7 +197,8 @@ class Sheet:
                 row.cursor = None
             else:
                 row.settled_at = None
-                row.attempt = 0
+                if not same_step:
+                    row.attempt = 0
         return row
 
     def bear(self, row: UnitRow, legal: Legal, change: str) -> None:
