@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from functools import partial
 
 import click
@@ -36,12 +37,14 @@ _CALLS_GRACE_S = 0.5
 class RunnerHost:
     """A host that is ready."""
 
-    def __init__(self, shell: ServiceShell, *, entry: str = PIPELINE_ENTRY) -> None:
+    def __init__(
+        self, shell: ServiceShell, *, entry: str = PIPELINE_ENTRY, preload: Sequence[str] = ()
+    ) -> None:
         self.address = ""
         self.http_address = ""
         self._shell = shell
-        self._forkserver = ForkServer()
-        self._reaper = Reaper(self._forkserver.reap)
+        self._forkserver = ForkServer(preload)
+        self._reaper = Reaper()
         token = tokens.internal_token(shell.home)
         self._token = token
         self._supervisor = Supervisor(

@@ -4,32 +4,41 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
-from collections.abc import Callable
+
+# uvloop keeps SIGCHLD to itself; a zombie harms nobody for this long.
+REAP_EVERY_S = 1.0
 
 
 class Reaper:
-    """Calls `own` at each SIGCHLD, then, as PID 1, takes the ends of all other children."""
+    """Takes the ends of inherited children, where this process is PID 1; else does nothing."""
 
-    def __init__(self, own: Callable[[], None], *, first: bool | None = None) -> None:
-        self._own = own
+    def __init__(self, *, first: bool | None = None, every_s: float = REAP_EVERY_S) -> None:
         self._first = os.getpid() == 1 if first is None else first
+        self._every_s = every_s
+        self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Needs a running loop."""
-        asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, self.reap)
+        if self._first:
+            self._task = asyncio.create_task(self._reap_forever(), name="reaper")
 
     def stop(self) -> None:
-        """Safe twice."""
-        asyncio.get_running_loop().remove_signal_handler(signal.SIGCHLD)
+        """Safe twice, and before `start`."""
+        if self._task is not None:
+            self._task.cancel()
 
-    def reap(self) -> None:
-        """Takes what ended."""
-        self._own()
-        while self._first:
-            try:
-                pid, _ = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return
-            if pid == 0:
-                return
+    async def _reap_forever(self) -> None:
+        while True:
+            reap()
+            await asyncio.sleep(self._every_s)
+
+
+def reap() -> None:
+    """Takes the end of every child that has ended."""
+    while True:
+        try:
+            pid, _ = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if pid == 0:
+            return

@@ -139,11 +139,6 @@ class ForkServer:
         self._children[pid] = child
         return child
 
-    def reap(self) -> None:
-        """Takes note of the forkserver's own end."""
-        if self._process is not None and self._process.poll() is not None:
-            self._lost()
-
     async def stop(self) -> None:
         """Ends the forkserver; its children live on. Safe twice."""
         process, self._process = self._process, None

@@ -1,4 +1,6 @@
-"""A pipeline process that obeys the words in its file, one for each run, the last one for ever.
+"""A pipeline process that obeys words, one for each run, the last one for ever.
+
+They stand in its file, or beside it in `<file>.words` where the file is a real one.
 
 serve: runs until SIGTERM, then exits 0 and notes `suspended`; refuse: reports an error;
 mute: exits 3 without a report; die: serves, then kills itself; hang: reports nothing and
@@ -62,6 +64,8 @@ def bury(spec: ProcessSpec, report: Callable[[dict[str, Any]], None]) -> int:
 
 
 def next_word(file: Path) -> str:
+    beside = file.with_name(f"{file.name}.words")
+    file = beside if beside.exists() else file
     words = file.read_text().split()
     if len(words) > 1:
         file.write_text(" ".join(words[1:]))
