@@ -15,11 +15,13 @@ import select
 import signal
 import subprocess
 import sys
+import threading
+from collections.abc import Callable
 from typing import Any
 
 from pipo.clock import Clock, SystemClock
-from pipo.errors import PipoError, Unavailable
-from pipo.home import Home, home_from
+from pipo.errors import Conflict, PipoError, Unavailable
+from pipo.home import Home, home_from, leases
 from pipo.home import config as configuration
 from pipo.home.config import Config
 from pipo_cli import embedded, stack
@@ -30,8 +32,36 @@ from pipo_cli.lines import worth_showing
 # On top of engine.start_timeout: the interpreter's own start, and leftovers that are waited for.
 SPARE_S = 30.0
 IDLE_LOOK_S = 10.0
+LOOK_EVERY_S = 0.2
 LOG = "stack.log"
 LOG_BYTES_MAX = 16 * 1024 * 1024
+
+
+def ensure(home: Home, config: Config, *, answers: Callable[[], bool], clock: Clock) -> str | None:
+    """Returns once `answers()`: the address when this call started the stack, else None.
+
+    A stack that somebody else is starting is waited for.
+    Raises: PipoError, as `bring_up`; Unavailable, if the other stack does not answer in time.
+    """
+    lease = home.services / stack.LEASE
+    deadline = clock.monotonic() + config.start_timeout_s + SPARE_S
+    pause = threading.Event()
+    while True:
+        if leases.holder(lease) is None:
+            try:
+                return bring_up(home, config)
+            except Conflict:
+                # Somebody was quicker, or the port is taken.
+                if leases.holder(lease) is None:
+                    raise
+        elif clock.monotonic() >= deadline:
+            raise Unavailable(
+                f"the stack of {home.root} runs, but its gateway does not answer",
+                hint=f"its log says more: {home.service_logs / LOG}",
+            )
+        if answers():
+            return None
+        pause.wait(LOOK_EVERY_S)
 
 
 def bring_up(home: Home, config: Config) -> str:

@@ -157,7 +157,7 @@ class Foreground:
             stack.ready(self._home, self._config, self._supervisor, self._clock)
         )
         for file in self._files:
-            self._started.append(await self._unless_ended(self._start(file)))
+            self._started.append(await self._unless_ended(self._named(file)))
         for line in welcome(
             url=self._gateway.url,
             grpc=f"{self._config.bind}:{self._config.listen + 1}",
@@ -166,6 +166,13 @@ class Foreground:
             pipo=own_name(self._home),
         ):
             self._screen.err(line)
+
+    async def _named(self, file: str) -> dict[str, Any]:
+        try:
+            return await self._start(file)
+        except PipoError:
+            self._screen.err(f"{file} did not start")
+            raise
 
     async def _start(self, file: str) -> dict[str, Any]:
         """The started pipeline's entry, or that of the same file when it runs already.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pipo.clock import SystemClock
-from pipo.errors import BadRequest, Internal, InvalidPipeline, NotFound, Unavailable
+from pipo.errors import BadRequest, Internal, InvalidPipeline, NotFound
 from pipo_cli.commands import not_built
 from pipo_cli.failures import BrokenFile
 from pipo_cli.gateway import error_of
@@ -134,17 +134,16 @@ def _bring_up_stack(settings: Settings) -> None:
 
     if find_gateway(settings) is not None:
         return
-    from pipo.home import leases
     from pipo_cli import background
 
-    if leases.holder(settings.home.services / "stack.lease") is not None:
-        raise Unavailable(
-            f"the stack of {settings.home.root} runs, but its gateway does not answer",
-            hint="it may be starting; try again in a few seconds",
-        )
     with progress(settings, "starting the gateway, the runner and the checker"):
-        url = background.bring_up(settings.home, settings.config)
-    if not settings.json:
+        url = background.ensure(
+            settings.home,
+            settings.config,
+            answers=lambda: find_gateway(settings) is not None,
+            clock=SystemClock(),
+        )
+    if url is not None and not settings.json:
         click.echo(f"started the background stack: {url}", err=True)
 
 

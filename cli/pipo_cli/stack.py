@@ -16,6 +16,7 @@ from pipo_cli.embedded import INSTANCE, KILL_GRACE_S, Supervisor, how
 from pipo_cli.gateway import Gateway
 from pipo_cli.threads import beside
 
+LEASE = "stack.lease"
 POLL_S = 0.1
 # A pipeline that ended like this is not started again by anybody.
 GIVEN_UP = {"crashed", "failed", "completed", "stopped"}
@@ -27,7 +28,7 @@ async def claim(home: Home, config: Config, clock: Clock) -> Lease:
     Services of a supervisor that was killed are on their way out: they are waited for.
     Raises: Conflict, naming who runs already or who holds the port.
     """
-    path = home.services / "stack.lease"
+    path = home.services / LEASE
     lease = Lease.try_acquire(path, clock=clock)
     if lease is None:
         raise Conflict(
