@@ -117,4 +117,5 @@ class HttpServer:
     async def close(self, grace_s: float) -> None:
         """Requests under way get `grace_s`; idle connections end now. Safe twice."""
         self.refuse_new()
+        self._server.pre_shutdown()
         await self._server.shutdown(grace_s)

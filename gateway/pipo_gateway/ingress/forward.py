@@ -7,12 +7,15 @@ arrives, so that a pipeline can refuse it early and the gateway never holds it w
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
+from typing import Any
 from urllib.parse import unquote
 
 from aiohttp import StreamReader, web
 
 from pipo.errors import BadRequest, NotFound, PipoError, Unavailable
 from pipo.home.paths import NAME
+from pipo.rpc.stubs.pipeline_pb2 import IngestAnswer
 from pipo.rpc.wire import STREAM_PIECE_BYTES_MAX
 from pipo_gateway.expectation import go_on
 from pipo_gateway.ingress.answer import JSON_TYPE, Answer, header_lines
@@ -77,8 +80,9 @@ class Ingress:
             first = body.whole() or await body.first()
             request_id, answer = lane.send(head, first, last=body.complete)
             while not body.complete and not answer.done():
-                piece = await body.piece()
-                await lane.send_piece(request_id, piece, last=body.complete)
+                piece = await _before(answer, body.piece())
+                if piece is not None:
+                    await lane.send_piece(request_id, piece, last=body.complete)
             found = await answer
         except BaseException:
             lane.cancel(request_id)
@@ -174,6 +178,19 @@ class _Refused(Exception):
     def __init__(self, answer: Answer) -> None:
         super().__init__()
         self.answer = answer
+
+
+async def _before(
+    answer: asyncio.Future[IngestAnswer], reading: Coroutine[None, None, bytes]
+) -> bytes | None:
+    """The next piece, or None when the answer comes before it."""
+    task = asyncio.create_task(reading, name="piece of a body")
+    try:
+        either: set[asyncio.Future[Any]] = {task, answer}
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        return task.result() if task.done() else None
+    finally:
+        task.cancel()
 
 
 def _full() -> Unavailable:

@@ -24,6 +24,8 @@ class Pipelines(Protocol):
 
     def entry(self, name: str) -> Entry | None: ...
 
+    def forget(self, name: str) -> None: ...
+
     async def peer(self, name: str) -> Peer: ...
 
 
@@ -55,6 +57,7 @@ class Lanes:
         lane, entry = found
         if lane.closed:
             del self._lanes[name]
+            self._pipelines.forget(name)
             return None
         now = self._pipelines.entry(name)
         return lane if now is None or same_process(now, entry) else None

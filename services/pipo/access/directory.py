@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from pipo.home.registry import Entry
 
 # Design §2, ports: readers look every 500 ms, and after a failed call.
 REREAD_S = 0.5
+NAME_SHOWN = 100
 
 Signature = tuple[int, int, int]
 
@@ -52,7 +54,8 @@ class Directory:
         """Whether the home knows `name`, running or not."""
         if self.entry(name) is not None:
             return True
-        return bool(NAME.fullmatch(name)) and (self._home.pipelines / name).is_dir()
+        # os.path takes a name that is too long for a file system as one that is not there.
+        return bool(NAME.fullmatch(name)) and os.path.isdir(self._home.pipelines / name)
 
     def names(self) -> list[str]:
         """Every pipeline that the home knows, sorted."""
@@ -77,7 +80,7 @@ class Directory:
             hint = f"there are: {', '.join(names[:10])}{', …' if len(names) > 10 else ''}"
         else:
             hint = "there is none yet; pipo start FILE starts one"
-        return NotFound(f"no pipeline named {name!r}", hint=hint)
+        return NotFound(f"no pipeline named {name[:NAME_SHOWN]!r}", hint=hint)
 
     def _look(self, name: str, seen: _Seen | None, now: float) -> Entry | None:
         signature = _signature(self._home.run / f"{name}.json")

@@ -9,7 +9,7 @@ have been done, and its error says so.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from typing import TypeVar
 
 from pipo.access import log_tail, requests, stopped
@@ -141,7 +141,7 @@ class Access:
 
     async def watch_events(
         self, request: pipo_pb2.ListEventsRequest
-    ) -> AsyncIterator[pipo_pb2.ListEventsReply]:
+    ) -> AsyncGenerator[pipo_pb2.ListEventsReply, None]:
         """Journal events after a sequence number, then live, across restarts of the pipeline.
 
         Ends only when its reader does. Nothing is repeated and nothing left out.
@@ -156,7 +156,7 @@ class Access:
                     following.after_seq = page.last_seq
                     yield page
             except Unanswered:
-                self._lost(request.pipeline)
+                self.forget(request.pipeline)
             page = await self._list_events(following)
             if page.events:
                 following.after_seq = page.last_seq
@@ -186,6 +186,11 @@ class Access:
         """Where a pipeline runs, as the registry says it; quick enough for every request."""
         return self.directory.entry(name)
 
+    def forget(self, name: str) -> None:
+        """A call to `name` has failed: the registry is read again, the process greeted again."""
+        self.connections.doubt(name)
+        self.directory.forget(name)
+
     async def peer(self, name: str) -> Peer:
         """The process of a pipeline that must run.
 
@@ -198,7 +203,7 @@ class Access:
             try:
                 return await self.connections.to(entry)
             except Unanswered as error:
-                self._lost(name)
+                self.forget(name)
                 raise self._absent(name) from error
         raise self._absent(name)
 
@@ -220,7 +225,7 @@ class Access:
             with calling(peer.whom):
                 return await call(peer)
         except Unanswered as error:
-            self._lost(name)
+            self.forget(name)
             raise Unavailable(
                 error.message,
                 hint="the operation may have been done; look before you repeat it",
@@ -236,7 +241,7 @@ class Access:
             with calling(peer.whom):
                 return await call(peer)
         except Unanswered:
-            self._lost(name)
+            self.forget(name)
             return None
 
     async def _read(self, name: str, call: Call[R], otherwise: Callable[[], Awaitable[R]]) -> R:
@@ -286,10 +291,6 @@ class Access:
     def _known(self, name: str) -> None:
         if not self.directory.exists(name):
             raise self.directory.unknown(name)
-
-    def _lost(self, name: str) -> None:
-        self.connections.doubt(name)
-        self.directory.forget(name)
 
     def _absent(self, name: str) -> PipoError:
         """Why nobody answers for a pipeline that the home knows."""

@@ -1,0 +1,73 @@
+"""What a stopped pipeline tells, from a journal that a real writer left."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipo.access import Access
+from pipo.errors import InvalidState, NotFound
+from pipo.home import Home, desired
+from pipo.home.desired import Desired
+from pipo.rpc.stubs import pipo_pb2
+from pipo.rpc.to_json import to_json
+
+pytestmark = pytest.mark.slow
+
+
+async def test_everything_that_is_read(journaled: Home, access: Access) -> None:
+    desired.write(journaled.pipeline("old"), Desired("stopped", "/w/old.pipo", state="stopped"))
+    info = await access.get_pipeline("old")
+    assert (info.state, info.file, info.version) == ("stopped", "/w/old.pipo", 1)
+    assert (info.stats.accepted, info.stats.pending) == (3, 3)
+    assert info.last_seq == 4
+    (listed,) = (await access.list_pipelines()).pipelines
+    assert listed == info
+
+    request = pipo_pb2.ListPacketsRequest(pipeline="old", limit=2)
+    page = await access.list_packets(request)
+    assert [p.packet_id for p in page.packets] == ["01PACKET2", "01PACKET1"]
+    assert (page.total, page.next, page.source) == (3, "01PACKET1", "journal")
+    request.after = page.next
+    rest = await access.list_packets(request)
+    assert [p.packet_id for p in rest.packets] == ["01PACKET0"]
+    assert not rest.HasField("next")
+
+    trace = await access.inspect(pipo_pb2.InspectRequest(pipeline="old", packet_id="01PACKET1"))
+    assert trace.source == "journal"
+    assert b'"data":{"n":12345678901234567890}' in to_json(trace)
+    assert trace.steps[0].event == "packet.accepted"
+    with pytest.raises(NotFound, match="has no packet 'nope'"):
+        await access.inspect(pipo_pb2.InspectRequest(pipeline="old", packet_id="nope"))
+
+    events = await access.list_events(pipo_pb2.ListEventsRequest(pipeline="old", after_seq=1))
+    assert [e.type for e in events.events] == ["packet.accepted"] * 3
+    assert {e.pipeline for e in events.events} == {"old"}
+    assert (events.last_seq, events.more, events.source) == (4, False, "journal")
+
+    numbers = await access.numbers("old")
+    assert numbers.counters["total.packet.accepted"] == 3
+    assert numbers.oldest_received_at == 10
+    assert await access.metrics("old") is None
+
+    with pytest.raises(InvalidState, match="is not running") as refused:
+        await access.push(pipo_pb2.PushRequest(pipeline="old", data=b"1"))
+    assert refused.value.hint == "start it with: pipo start old"
+
+
+async def test_watching_a_stopped_pipeline_gives_its_journal_first(
+    journaled: Home, access: Access
+) -> None:
+    watching = access.watch_events(pipo_pb2.ListEventsRequest(pipeline="old", limit=3))
+    assert [e.seq for e in (await anext(watching)).events] == [1, 2, 3]
+    assert [e.seq for e in (await anext(watching)).events] == [4]
+    await watching.aclose()
+
+
+async def test_a_damaged_journal_hides_no_other(journaled: Home, access: Access) -> None:
+    broken = journaled.pipeline("broken")
+    broken.ensure()
+    broken.journal.write_bytes(b"not a database" * 1000)
+    found = {p.name: p for p in (await access.list_pipelines()).pipelines}
+    assert found["old"].stats.accepted == 3
+    assert found["broken"].state == "failed"
+    assert "cannot be read" in found["broken"].error

@@ -1,0 +1,303 @@
+"""REST over the real listener; the pipeline is a fake process, the journal none."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import aiohttp
+import pytest
+
+from pipo import errors
+from pipo.home import Home, desired
+from pipo.home.desired import Desired
+from pipo_gateway.gateway import Gateway
+from tests.unit.gateway.fake_pipeline import FakePipeline
+
+ONE = "/api/pipelines/signups"
+
+
+async def get(client: aiohttp.ClientSession, path: str) -> tuple[int, Any]:
+    async with client.get(path) as got:
+        return got.status, await got.json()
+
+
+async def post(
+    client: aiohttp.ClientSession, path: str, text: str = "{}", kind: str = "application/json"
+) -> tuple[int, Any]:
+    async with client.post(
+        path, data=io.BytesIO(text.encode()), headers={"Content-Type": kind}
+    ) as got:
+        return got.status, await got.json()
+
+
+async def test_health_tells_where_the_other_door_is(
+    home: Home, gateway: Gateway, client: aiohttp.ClientSession
+) -> None:
+    status, told = await get(client, "/healthz")
+    assert status == 200
+    assert told["ok"] is True
+    assert told["home"] == str(home.root)
+    assert told["grpc_port"] == int(gateway.address.rpartition(":")[2])
+    assert told["services"] == {"gateway": [], "runner": [], "checker": []}
+
+
+async def test_engine(client: aiohttp.ClientSession, pipeline: FakePipeline) -> None:
+    status, told = await get(client, "/api/engine")
+    assert status == 200
+    assert told["pipelines"] == 1
+    assert told["ready"] is False
+    assert told["started_at"] > 1_600_000_000_000
+
+
+async def test_a_running_pipeline_in_the_list_and_alone(
+    client: aiohttp.ClientSession, pipeline: FakePipeline
+) -> None:
+    _, listed = await get(client, "/api/pipelines")
+    (entry,) = listed["pipelines"]
+    assert (entry["name"], entry["state"], entry["status"]) == ("signups", "running", "active")
+    assert entry["stats"]["accepted"] == 0
+    _, alone = await get(client, ONE)
+    assert alone["runner"]["last_seq"] == 3
+    assert alone["runner"]["inputs"][0]["via"] == "http"
+    assert {**alone, "runner": None} == {**entry, "runner": None}
+
+
+async def test_a_stopped_pipeline_is_read_from_its_files(
+    home: Home, client: aiohttp.ClientSession
+) -> None:
+    desired.write(
+        home.pipeline("old"),
+        Desired("running", "/w/old.pipo", state="crashed", last_exit="exit 1", error="boom"),
+    )
+    status, told = await get(client, "/api/pipelines/old")
+    assert status == 200
+    assert (told["state"], told["file"]) == ("crashed", "/w/old.pipo")
+    assert (told["last_exit"], told["error"], told["runner"]) == ("exit 1", "boom", None)
+    assert told["stats"]["accepted"] == 0
+
+
+async def test_push_keeps_every_digit(
+    client: aiohttp.ClientSession, pipeline: FakePipeline
+) -> None:
+    body = '{"data": {"n": 123456789012345678901234567890, "m": [1.50]}, "source": "me"}'
+    status, told = await post(client, f"{ONE}/push", body)
+    assert (status, told["packet_id"]) == (200, "01P")
+    request = pipeline.asked[0]
+    assert request.data == b'{"n": 123456789012345678901234567890, "m": [1.50]}'
+    assert (request.source, request.pipeline) == ("me", "signups")
+
+
+@pytest.mark.parametrize(
+    ("body", "wanted"),
+    [
+        ("{}", "data is missing"),
+        ('{"data": 1, "surce": "x"}', "unknown field 'surce'"),
+        ('{"data": 1, "source": 7}', "source is not a text"),
+        ('{"data": 1', "the body is not JSON"),
+        ("[1]", "the body is not a JSON object"),
+        ('{"data": 1, "source": "' + "x" * 201 + '"}', "source has 201 characters"),
+    ],
+)
+async def test_a_wrong_push_names_what_is_wrong(
+    client: aiohttp.ClientSession, pipeline: FakePipeline, body: str, wanted: str
+) -> None:
+    status, told = await post(client, f"{ONE}/push", body)
+    assert (status, told["code"]) == (400, "bad_request")
+    assert wanted in told["error"]
+    assert told["hint"]
+    assert not pipeline.asked
+
+
+async def test_data_null_is_data(client: aiohttp.ClientSession, pipeline: FakePipeline) -> None:
+    assert (await post(client, f"{ONE}/push", '{"data": null}'))[0] == 200
+    assert pipeline.asked[0].data == b"null"
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (errors.BadRequest("b", hint="h"), 400),
+        (errors.NotFound("n"), 404),
+        (errors.InvalidState("i"), 409),
+        (errors.Conflict("c"), 409),
+        (errors.Rejected("r", packet_id="01R"), 422),
+        (errors.Unavailable("u"), 503),
+        (errors.Internal("x"), 500),
+    ],
+    ids=lambda value: getattr(value, "code", str(value)),
+)
+async def test_errors_of_the_pipeline_get_their_status(
+    client: aiohttp.ClientSession, pipeline: FakePipeline, error: errors.PipoError, status: int
+) -> None:
+    pipeline.raises = error
+    got, told = await post(client, f"{ONE}/push", '{"data": 1}')
+    assert got == status
+    assert (told["error"], told["hint"], told["code"]) == (error.message, error.hint, error.code)
+    assert told.get("packet_id") == getattr(error, "packet_id", None)
+
+
+async def test_data_over_the_limit_is_413(
+    client: aiohttp.ClientSession, pipeline: FakePipeline
+) -> None:
+    status, told = await post(client, f"{ONE}/push", '{"data": "' + "x" * (4 << 20) + '"}')
+    assert status == 413
+    assert "engine.packet_limit" in told["hint"]
+
+
+async def test_control_of_a_stopped_pipeline_says_how_to_start_it(
+    home: Home, client: aiohttp.ClientSession
+) -> None:
+    home.pipeline("old").ensure()
+    status, told = await post(client, "/api/pipelines/old/push", '{"data": 1}')
+    assert (status, told["code"]) == (409, "invalid_state")
+    assert told["hint"] == "start it with: pipo start old"
+    status, told = await post(client, "/api/pipelines/old/stop")
+    assert (status, told["state"], told["already"]) == (200, "stopped", True)
+
+
+async def test_an_unknown_pipeline_is_404_with_the_one_that_was_meant(
+    client: aiohttp.ClientSession, pipeline: FakePipeline
+) -> None:
+    for method, path in [("GET", ""), ("POST", "/start"), ("POST", "/stop"), ("GET", "/packets")]:
+        async with client.request(method, f"/api/pipelines/singups{path}", json={}) as got:
+            told = await got.json()
+        assert (got.status, told["code"]) == (404, "not_found")
+        assert told["hint"] == "did you mean signups?"
+
+
+async def test_starting_without_a_runner_is_503(home: Home, client: aiohttp.ClientSession) -> None:
+    status, told = await post(client, "/api/pipelines", '{"file": "/w/x.pipo"}')
+    assert status == 503
+    assert told["error"] == "no runner host is running"
+    assert (await post(client, "/api/pipelines", '{"file": "x.pipo"}'))[0] == 400
+    assert (await post(client, "/api/pipelines"))[0] == 400
+
+
+async def test_stop_without_a_host_asks_the_process_itself(
+    home: Home, client: aiohttp.ClientSession, pipeline: FakePipeline
+) -> None:
+    desired.write(home.pipeline("signups"), Desired("running", "/w/signups.pipo"))
+    status, told = await post(client, f"{ONE}/stop", '{"now": true}')
+    assert (status, told["state"]) == (200, "draining")
+    assert pipeline.asked[0].now is True
+    found = desired.read(home.pipeline("signups"))
+    assert found is not None
+    assert found.desired == "stopped"
+
+
+async def test_packets_trace_and_events(
+    client: aiohttp.ClientSession, pipeline: FakePipeline
+) -> None:
+    _, packets = await get(client, f"{ONE}/packets?state=delivered&limit=3&after=01Z")
+    assert packets["packets"][0]["received_at"] == 2**53 + 1
+    assert packets["source"] == "runner"
+    asked = pipeline.asked[0]
+    assert (asked.state, asked.limit, asked.after) == ("delivered", 3, "01Z")
+    async with client.get(f"{ONE}/packets/01P") as got:
+        assert b'"data":{"n":12345678901234567890}' in await got.read()
+    _, events = await get(client, f"{ONE}/events?after=1&limit=1")
+    assert [e["seq"] for e in events["events"]] == [2]
+    assert (events["last_id"], events["more"]) == ("signups:2", True)
+    assert (await get(client, "/api/events?pipeline=signups&after=signups:2"))[1]["last_seq"] == 3
+
+
+@pytest.mark.parametrize(
+    ("path", "wanted"),
+    [
+        (f"{ONE}/packets?state=lost", "no packet is ever 'lost'"),
+        (f"{ONE}/packets?limit=0", "limit is 0"),
+        (f"{ONE}/packets?limit=1001", "limit is 1001"),
+        (f"{ONE}/packets?limit=x", "limit is 'x'"),
+        (f"{ONE}/packets?colour=red", "unknown field 'colour'"),
+        (f"{ONE}/events?after=other:3", "after is 'other:3'"),
+        (f"{ONE}/logs?tail=0", "tail is 0"),
+    ],
+)
+async def test_a_wrong_query_names_what_is_wrong(
+    client: aiohttp.ClientSession, pipeline: FakePipeline, path: str, wanted: str
+) -> None:
+    status, told = await get(client, path)
+    assert (status, told["code"]) == (400, "bad_request")
+    assert wanted in told["error"]
+    assert told["hint"]
+
+
+async def test_events_of_all_pipelines_in_one_order(
+    home: Home, client: aiohttp.ClientSession, pipeline: FakePipeline
+) -> None:
+    second = await FakePipeline("people").start(home)
+    try:
+        _, first = await get(client, "/api/events?limit=3")
+        ids = [f"{e['pipeline']}:{e['seq']}" for e in first["events"]]
+        assert ids == ["people:1", "signups:1", "people:2"]
+        assert first["more"] is True
+        _, rest = await get(client, f"/api/events?after={first['last_id']}")
+        assert [f"{e['pipeline']}:{e['seq']}" for e in rest["events"]] == [
+            "signups:2",
+            "people:3",
+            "signups:3",
+        ]
+        assert rest["more"] is False
+        status, told = await get(client, "/api/events?after=people:77")
+        assert (status, told["code"]) == (410, "not_found")
+    finally:
+        await second.die()
+
+
+async def test_logs_tail_and_follow(home: Home, client: aiohttp.ClientSession) -> None:
+    home.pipeline("old").ensure()
+    home.pipeline("old").log.write_bytes(b"one\ntwo\nthree\nhal")
+    _, tail = await get(client, "/api/pipelines/old/logs?tail=2")
+    assert (tail["lines"], tail["next"], tail["reset"]) == (["two", "three"], 14, False)
+    with home.pipeline("old").log.open("ab") as log:
+        log.write(b"f\n")
+    _, more = await get(client, "/api/pipelines/old/logs?after=14")
+    assert (more["lines"], more["next"]) == (["half"], 19)
+    home.pipeline("old").log.write_bytes(b"new\n")
+    _, anew = await get(client, "/api/pipelines/old/logs?after=19")
+    assert (anew["lines"], anew["reset"]) == (["new"], True)
+
+
+async def test_routes(client: aiohttp.ClientSession, pipeline: FakePipeline) -> None:
+    status, told = await get(client, "/api/nothing")
+    assert (status, told["code"]) == (404, "not_found")
+    assert "GET /api/pipelines/{name}" in told["routes"]
+    assert (await get(client, f"{ONE}/packets/01P/more"))[0] == 404
+    async with client.get(f"{ONE}/push") as got:
+        assert got.status == 405
+        assert got.headers["Allow"] == "POST"
+    assert (await post(client, f"{ONE}/stop", "now=1", "application/x-www-form-urlencoded"))[
+        0
+    ] == 415
+    assert (await post(client, f"{ONE}/stop", "{}", "text/plain"))[0] == 415
+
+
+@pytest.mark.parametrize(
+    ("path", "operation"),
+    [
+        (f"{ONE}/pause", "pause"),
+        (f"{ONE}/dlq/replay", "dlq replay"),
+        ("/api/engine/stop", "engine stop"),
+        (f"{ONE}/rollback", "rollback"),
+    ],
+)
+async def test_an_operation_that_is_not_built_is_named(
+    client: aiohttp.ClientSession, pipeline: FakePipeline, path: str, operation: str
+) -> None:
+    status, told = await post(client, path)
+    assert (status, told["code"]) == (501, "unavailable")
+    assert told["error"] == f"{operation} is not built yet"
+
+
+async def test_a_foreign_host_is_403_on_the_api_and_served_on_in(
+    client: aiohttp.ClientSession, pipeline: FakePipeline
+) -> None:
+    foreign = {"Host": "evil.example"}
+    for path in ("/api/pipelines", "/metrics", "/api/nothing"):
+        async with client.get(path, headers=foreign) as got:
+            assert got.status == 403
+    async with client.get("/healthz", headers=foreign) as got:
+        assert got.status == 200
+    async with client.post("/in/signups/new", headers=foreign) as got:
+        assert got.status == 202
