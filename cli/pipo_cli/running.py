@@ -130,21 +130,33 @@ def _bring_up_stack(settings: Settings) -> None:
 
     Raises: PipoError, with the reason why the stack did not come up.
     """
-    from pipo_cli.client import find_gateway
-
-    if find_gateway(settings) is not None:
-        return
     from pipo_cli import background
 
+    if _stack_is_up(settings):
+        return
     with progress(settings, "starting the gateway, the runner and the checker"):
         url = background.ensure(
             settings.home,
             settings.config,
-            answers=lambda: find_gateway(settings) is not None,
+            answers=lambda: _stack_is_up(settings),
             clock=SystemClock(),
         )
     if url is not None and not settings.json:
         click.echo(f"started the background stack: {url}", err=True)
+
+
+def _stack_is_up(settings: Settings) -> bool:
+    """Whether a gateway answers, and none of its stack is still on its way up."""
+    from pipo.home import leases
+    from pipo_cli import stack
+    from pipo_cli.client import find_gateway
+
+    found = find_gateway(settings)
+    if found is None:
+        return False
+    _, health = found
+    embedded = leases.holder(settings.home.services / stack.LEASE) is not None
+    return not embedded or bool((health.get("services") or {}).get("runner"))
 
 
 def _checked(paths: Sequence[str], settings: Settings) -> list[str]:
