@@ -10,6 +10,7 @@ from typing import Any
 
 import jsonschema_rs
 import pytest
+
 from pipo.connectors import registry
 from pipo.connectors.contract import UNIVERSAL_CHECKS, ConnectorError, Role
 from pipo.errors import InvalidState, NotFound
