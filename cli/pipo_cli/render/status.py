@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pipo.rpc.stubs import pipo_pb2
 from pipo_cli.render.tables import Column, one_line, table
 from pipo_cli.render.times import NOTHING, age, count, duration, stamp, uptime
+from pipo_cli.render.ways import ways
 
 WARNING = "⚠"
 
@@ -41,10 +42,8 @@ def overview(pipelines: Sequence[pipo_pb2.PipelineInfo], now_ms: int) -> list[st
 def details(pipeline: pipo_pb2.PipelineInfo, now_ms: int) -> list[str]:
     """The pipeline's row, where it comes from, how packets get in, its oldest packet, its latency."""
     facts = [("file", one_line(pipeline.file))]
-    facts += [
-        (f"input {i.name}" if i.name != "input" else "input", one_line(i.address or i.via))
-        for i in pipeline.inputs
-    ]
+    given = [{"via": i.via, "address": i.address} for i in pipeline.inputs]
+    facts += [("input", one_line(way.shown())) for way in ways(pipeline.name, given)]
     facts.append(("oldest pending", _oldest(pipeline.stats, now_ms)))
     if pipeline.HasField("error"):
         facts.append(("error", one_line(pipeline.error)))

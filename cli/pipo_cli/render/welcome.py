@@ -6,6 +6,8 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pipo_cli.render.ways import Way, ways
+
 SAMPLE = '{"name": "Ada", "email": "ada@example.com"}'
 
 
@@ -28,15 +30,13 @@ def welcome(
 
 def to_try(url: str, pipelines: Sequence[Mapping[str, Any]], pipo: str) -> list[str]:
     """Three commands that work as they stand, but for the id of a packet."""
-    name, call = _first_http(pipelines)
-    if call:
-        method, path = call
+    name, way = _first_post(pipelines)
+    if way is not None:
         send = (
-            f"curl -X {method} {url}{path} -H 'content-type: application/json'"
+            f"curl -X {way.method} {url}{way.path} -H 'content-type: application/json'"
             f" -d {shlex.quote(SAMPLE)}"
         )
     else:
-        name = str(pipelines[0]["name"]) if pipelines else "NAME"
         send = f"{pipo} packets {name}"
     return [send, f"{pipo} status", f"{pipo} inspect {name} <packet_id>"]
 
@@ -45,28 +45,20 @@ def _listed(url: str, pipelines: Sequence[Mapping[str, Any]]) -> list[str]:
     width = max((len(str(p["name"])) for p in pipelines), default=0)
     lines: list[str] = []
     for pipeline in pipelines:
-        ways = [_way(url, given) for given in pipeline.get("inputs") or ()]
+        into = ", ".join(way.shown(url) for way in _ways(pipeline))
         label = "  pipelines" if not lines else "           "
-        lines.append(f"{label}  {pipeline['name']!s:<{width}}  {', '.join(ways)}".rstrip())
+        lines.append(f"{label}  {pipeline['name']!s:<{width}}  {into}".rstrip())
     return lines
 
 
-def _way(url: str, given: Mapping[str, Any]) -> str:
-    call = _http_call(given)
-    return f"{call[0]} {url}{call[1]}" if call else str(given.get("address") or given.get("via"))
-
-
-def _first_http(pipelines: Sequence[Mapping[str, Any]]) -> tuple[str, tuple[str, str] | None]:
-    """The first pipeline that a POST reaches, a file called sign-ups before the others."""
+def _first_post(pipelines: Sequence[Mapping[str, Any]]) -> tuple[str, Way | None]:
+    """The first pipeline that a request reaches, one of sign-ups before the others."""
     for pipeline in sorted(pipelines, key=lambda p: "signup" not in str(p["name"])):
-        for given in pipeline.get("inputs") or ():
-            call = _http_call(given)
-            if call and call[0] != "GET":
-                return str(pipeline["name"]), call
-    return "", None
+        for way in _ways(pipeline):
+            if way.path and way.method != "GET":
+                return str(pipeline["name"]), way
+    return str(pipelines[0]["name"]) if pipelines else "NAME", None
 
 
-def _http_call(given: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Method and path of an address such as `POST /in/signups/signups`."""
-    method, _, path = str(given.get("address") or "").partition(" ")
-    return (method, path) if path.startswith("/") else None
+def _ways(pipeline: Mapping[str, Any]) -> Sequence[Way]:
+    return ways(str(pipeline["name"]), pipeline.get("inputs") or ())

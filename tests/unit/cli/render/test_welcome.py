@@ -1,5 +1,6 @@
 """What `pipo run` prints once it is up."""
 
+from pipo_cli.render.ways import ways
 from pipo_cli.render.welcome import to_try, welcome
 
 URL = "http://127.0.0.1:8787"
@@ -12,6 +13,15 @@ SIGNUPS = {
     "name": "signups-to-sqlite",
     "inputs": [{"name": "input", "via": "http", "address": "POST /in/signups-to-sqlite/signups"}],
 }
+
+
+def test_ways_in() -> None:
+    given = [
+        {"via": "http", "address": "POST /a, PUT /"},
+        {"via": "http", "address": "POST /in/x/a"},
+        {"via": "push", "address": ""},
+    ]
+    assert [way.shown() for way in ways("x", given)] == ["POST /in/x/a", "PUT /in/x", "push"]
 
 
 def test_the_sign_up_comes_first() -> None:
