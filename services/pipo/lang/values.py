@@ -237,7 +237,7 @@ def text_within(needle: str, text: str) -> bool:
     raw = text.encode("utf-16-le", "surrogatepass")
     wanted = needle.encode("utf-16-le", "surrogatepass")
     at = raw.find(wanted)
-    while at % 2 == 1:
+    while at > 0 and at % 2:
         at = raw.find(wanted, at + 1)
     return at >= 0
 

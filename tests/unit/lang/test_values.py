@@ -1,0 +1,198 @@
+from __future__ import annotations
+
+import copy
+import math
+import pickle
+from typing import Any
+
+import pytest
+
+from pipo.lang.faults import LanguageError
+from pipo.lang.values import (
+    MISSING,
+    concat,
+    equal,
+    json_text,
+    jsonable,
+    member,
+    mixed_text,
+    number,
+    number_text,
+    text_below,
+    text_to_number,
+    text_within,
+    to_text,
+    truthy,
+    unit_at,
+    units,
+    within,
+)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.0, "0"),
+        (-0.0, "0"),
+        (1e21, "1e+21"),
+        (123456789012345680000.0, "123456789012345680000"),
+        (1e-6, "0.000001"),
+        (1e-7, "1e-7"),
+        (1.5e-10, "1.5e-10"),
+        (-12.25, "-12.25"),
+        (5e-324, "5e-324"),
+        (1.7976931348623157e308, "1.7976931348623157e+308"),
+        (math.nan, "NaN"),
+        (math.inf, "Infinity"),
+        (-math.inf, "-Infinity"),
+        (18446744073709551616, "18446744073709551616"),
+    ],
+)
+def test_numbers_print_as_javascript_prints_them(value: float, text: str) -> None:
+    assert number_text(value) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("", 0),
+        (" \ufeff12\u00a0", 12),
+        ("0x1F", 31),
+        ("0o17", 15),
+        ("0b11", 3),
+        (".5", 0.5),
+        ("5.", 5),
+        ("1e3", 1000),
+        ("-Infinity", -math.inf),
+        ("1" + "0" * 400, math.inf),
+    ],
+)
+def test_texts_that_are_numbers(text: str, value: float) -> None:
+    assert text_to_number(text) == value
+
+
+@pytest.mark.parametrize("text", ["12px", "1_000", "-0x1F", "٣", "infinity", "1 2", "\x85", "+"])
+def test_texts_that_are_no_numbers(text: str) -> None:
+    assert math.isnan(text_to_number(text))
+
+
+def test_a_whole_double_becomes_an_int_but_minus_zero_stays() -> None:
+    assert type(number(2.0)) is int
+    assert type(number(2.0**53)) is int
+    assert type(number(2.0**54)) is float
+    assert math.copysign(1, number(-0.0)) == -1
+    assert number(0.5) == 0.5
+
+
+@pytest.mark.parametrize("value", [False, 0, -0.0, "", None, MISSING, math.nan])
+def test_falsy(value: Any) -> None:
+    assert not truthy(value)
+
+
+@pytest.mark.parametrize("value", [True, -1, 0.1, "0", " ", [], {}, math.inf])
+def test_truthy(value: Any) -> None:
+    assert truthy(value)
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "same"),
+    [
+        (1, 1.0, True),
+        (0, -0.0, True),
+        (1, True, False),
+        ("1", 1, False),
+        (None, MISSING, False),
+        (MISSING, MISSING, True),
+        (math.nan, math.nan, False),
+        ([1, [2]], [1.0, [2]], True),
+        ([1, 2], [2, 1], False),
+        ({"a": 1, "b": None}, {"b": None, "a": 1}, True),
+        ({"a": 1}, {"a": True}, False),
+        ({"a": 1}, {"b": 1}, False),
+        # Whole numbers from data keep their digits; beside a double they are doubles.
+        (2**53 + 1, 2**53, False),
+        (2**53 + 1, float(2**53), True),
+        (10**400, math.inf, True),
+    ],
+)
+def test_equality_is_strict_and_deep(left: Any, right: Any, same: bool) -> None:
+    assert equal(left, right) is same
+    assert equal(right, left) is same
+
+
+def test_texts_sort_and_measure_by_utf16_units() -> None:
+    assert text_below("🚢", "\uff01")
+    assert not text_below("\uff01", "🚢")
+    assert units("a🚢") == 3
+    assert unit_at("a🚢", 1) == "\ud83d"
+    assert unit_at("a🚢", 3) is MISSING
+    assert unit_at("abc", 2) == "c"
+    assert text_within("\ud83d", "a🚢")
+    assert text_within("\udea2\ud83d", "🚢🛟")
+    assert not text_within("\ud83d\ud83d", "🚢🛟")
+
+
+def test_halves_of_a_character_join() -> None:
+    assert concat(["\ud83d", "\udea2"]) == "🚢"
+    assert concat(["\udea2", "\ud83d"]) == "\udea2\ud83d"
+
+
+@pytest.mark.parametrize(
+    ("value", "key", "got"),
+    [
+        ({"7": "x"}, 7, "x"),
+        ({"7": "x"}, 7.0, "x"),
+        ({"true": 1}, True, 1),
+        ([1, 2], "1", 2),
+        ([1, 2], "01", MISSING),
+        ([1, 2], 1.5, MISSING),
+        ([1, 2], -1, MISSING),
+        ([1, 2], 10**30, MISSING),
+        ("abc", 1, "b"),
+        (None, "a", MISSING),
+        (5, "a", MISSING),
+        ([1], "length", MISSING),
+    ],
+)
+def test_members_are_own_keys_items_and_units(value: Any, key: Any, got: Any) -> None:
+    assert member(value, key) is got if got is MISSING else member(value, key) == got
+
+
+def test_membership() -> None:
+    assert within(2, [1, 2.0])
+    assert within("b", "abc")
+    assert within(1, {"1": None})
+    assert not within(1, "123")
+    assert not within("a", None)
+
+
+def test_json_is_javascripts() -> None:
+    value = {"b": 1.0, "2": "é", "1": [MISSING, math.nan, True], "gone": MISSING, "01": None}
+    assert json_text(value) == '{"1":[null,null,true],"2":"é","b":1,"01":null}'
+    assert json_text("\ud83d\u2028\x7f\x00") == '"\\ud83d\u2028\x7f\\u0000"'
+    assert json_text(10**30) == "1" + "0" * 30
+    assert json_text({"4294967295": 1, "4294967294": 2}) == '{"4294967294":2,"4294967295":1}'
+    with pytest.raises(LanguageError, match="is not a JSON value"):
+        json_text({1, 2})
+
+
+def test_text_of_values() -> None:
+    assert to_text([1, [None, MISSING, "a"], {}]) == "1,,,a,[object Object]"
+    assert mixed_text([1, {"a": MISSING}]) == "[1,{}]"
+    assert mixed_text(None) == mixed_text(MISSING) == ""
+    assert mixed_text(True) == "true"
+    assert to_text(MISSING) == "undefined"
+
+
+def test_what_a_rendered_value_becomes() -> None:
+    got = jsonable({"a": [-0.0, math.inf, MISSING], "b": MISSING, "c": 10**30})
+    assert got == {"a": [0, None, None], "c": 10**30}
+    assert type(got["a"][0]) is int
+    assert jsonable(MISSING) is MISSING
+
+
+def test_there_is_one_missing() -> None:
+    assert copy.deepcopy(MISSING) is MISSING
+    assert pickle.loads(pickle.dumps(MISSING)) is MISSING
+    assert not MISSING
+    assert repr(MISSING) == "MISSING"
