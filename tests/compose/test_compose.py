@@ -19,8 +19,8 @@ from .load import Ledger, Tally, faults, send
 
 pytestmark = [pytest.mark.compose, pytest.mark.slow, pytest.mark.timeout(1800)]
 
-PIPELINE = "signups"
-PATH = "/in/signups/signups"
+PIPELINE = "signups-to-sqlite"
+PATH = "/in/signups-to-sqlite/signups"
 DATABASE = "/workspace/data/signups.db"
 CONNECTIONS = 64
 SIGNUPS = 10_000
