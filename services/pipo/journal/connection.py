@@ -40,6 +40,7 @@ def open_writer(
         run(db, f"PRAGMA synchronous = {synchronous}")
         run(db, "PRAGMA foreign_keys = ON")
         run(db, "PRAGMA mmap_size = 0")
+        run(db, "PRAGMA temp_store = MEMORY")
         run(db, f"PRAGMA wal_autocheckpoint = {checkpoint_pages}")
         run(db, f"PRAGMA journal_size_limit = {WAL_BYTES_LIMIT}")
     except BaseException:

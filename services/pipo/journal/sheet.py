@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, Protocol
 
 from pipo.errors import InvalidState
@@ -113,9 +114,11 @@ MUTABLE = (
 )
 # What is loaded beside it, to know the unit.
 FIXED = ("id", "root", "parent", "branch", "input", "trigger", "source", "received_at")
+# Every column of a unit, in the order of UnitRow's fields.
+UNIT_COLUMNS = tuple(name for name in UnitRow.__slots__ if name != "was")
 
-# A found row as the guard query gives it: FIXED then MUTABLE.
-FoundRow = list[Any]
+# Texts longer than this travel to SQLite on their own.
+HEAVY_CHARS = 256 * 1024
 
 
 class Applicable(Protocol):
@@ -130,7 +133,9 @@ class _Undo:
     """What a careful draft needs to take one caller back."""
 
     rows: dict[str, UnitRow | None]
+    fresh: set[str]
     events: int
+    heavy: int
     next_seq: int
     deltas: dict[str, int]
     meta: dict[str, str | None]
@@ -142,14 +147,13 @@ class _Undo:
 
 @dataclass(slots=True)
 class Sheet:
-    """The draft. `careful` keeps what `take_back` needs; the usual draft does without."""
+    """The draft. `found` are the rows that it starts from; it alters them in place."""
 
     next_seq: int
-    found: Mapping[str, FoundRow]
+    found: dict[str, UnitRow]
     known_versions: set[int]
     known_keys: Mapping[tuple[str, str], str]
     known_meta: Mapping[str, str]
-    careful: bool = False
     rows: dict[str, UnitRow] = field(default_factory=dict)
     events: list[EventRow] = field(default_factory=list)
     deltas: dict[str, int] = field(default_factory=dict)
@@ -158,6 +162,9 @@ class Sheet:
     input_state: dict[tuple[str, str], str] = field(default_factory=dict)
     inbox: dict[tuple[str, str], tuple[str, str, int]] = field(default_factory=dict)
     versions: list[tuple[Any, ...]] = field(default_factory=list)
+    # Column, text and key of what is too long for a document: ("data", text, unit id) or
+    # ("patch", text, seq).
+    heavy: list[tuple[str, str, str | int]] = field(default_factory=list)
     kinds: set[type] = field(default_factory=set)
     _undo: _Undo | None = None
 
@@ -179,14 +186,13 @@ class Sheet:
         not; a settled row keeps the last one.
         Raises: IllegalChange, naming the state found.
         """
-        held = self.rows.get(unit)
-        row = held or self._load(unit)
+        row = self.rows.get(unit) or self.found.get(unit)
         found = row.state if row is not None else None
         targets = legal.get(found)
         if row is None or targets is None or (to or found) not in targets:
             raise IllegalChange(unit, found, change)
-        if self._undo is not None and unit not in self._undo.rows:
-            self._undo.rows[unit] = _copy(held) if held is not None else None
+        if self._undo is not None:
+            self._remember(unit, row)
         self.rows[unit] = row
         row.updated_at = at
         if to is not None:
@@ -206,11 +212,14 @@ class Sheet:
 
         Raises: IllegalChange, when it does.
         """
-        existing = self.rows.get(row.id) or self._load(row.id)
+        existing = self.rows.get(row.id) or self.found.get(row.id)
         if existing is not None or row.state not in legal[None]:
             raise IllegalChange(row.id, existing.state if existing else None, change)
-        if self._undo is not None and row.id not in self._undo.rows:
-            self._undo.rows[row.id] = None
+        if self._undo is not None:
+            self._undo.rows.setdefault(row.id, None)
+        if row.data is not None and len(row.data) > HEAVY_CHARS:
+            self.heavy.append(("data", row.data, row.id))
+            row.data = None
         self.rows[row.id] = row
 
     def event(
@@ -227,6 +236,9 @@ class Sheet:
         """Adds the next event; `state` only where the event changed a state or a place."""
         seq = self.next_seq
         self.next_seq = seq + 1
+        if patch is not None and len(patch) > HEAVY_CHARS:
+            self.heavy.append(("patch", patch, seq))
+            patch = None
         self.events.append((seq, at, unit, type, node, state, detail, patch, ms))
 
     def count(self, name: str) -> None:
@@ -245,10 +257,12 @@ class Sheet:
     # ── what the writer does ─────────────────────────────────────────────────
 
     def begin_caller(self) -> None:
-        """Notes where the next caller begins; only a careful draft can take it back."""
+        """Notes where the next caller begins, so that `take_back` can return there."""
         self._undo = _Undo(
             {},
+            set(),
             len(self.events),
+            len(self.heavy),
             self.next_seq,
             dict(self.deltas),
             dict(self.meta),
@@ -265,8 +279,12 @@ class Sheet:
         for unit, row in undo.rows.items():
             if row is None:
                 del self.rows[unit]
+            elif unit in undo.fresh:
+                del self.rows[unit]
+                self.found[unit] = row
             else:
                 self.rows[unit] = row
+        del self.heavy[undo.heavy :]
         del self.events[undo.events :]
         self.next_seq = undo.next_seq
         self.deltas, self.meta, self.marks = undo.deltas, undo.meta, undo.marks
@@ -274,6 +292,16 @@ class Sheet:
         for version in self.versions[undo.versions :]:
             self.known_versions.discard(version[0])
         del self.versions[undo.versions :]
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to write."""
+        return not (self.rows or self.events or self.deltas or self.rare)
+
+    @property
+    def rare(self) -> bool:
+        """Whether it holds sets that most transactions do not."""
+        return bool(self.versions or self.inbox or self.input_state or self.marks or self.meta)
 
     def born(self) -> list[UnitRow]:
         """Rows to insert."""
@@ -298,17 +326,19 @@ class Sheet:
             totals[name] = totals.get(name, 0) + 1
         return {name: delta for name, delta in totals.items() if delta}
 
-    def _load(self, unit: str) -> UnitRow | None:
-        found = self.found.get(unit)
-        if found is None:
-            return None
-        fields: dict[str, Any] = dict(zip(_LOADED, found, strict=True))
-        return UnitRow(**fields, was=fields["state"])
+    def _remember(self, unit: str, row: UnitRow) -> None:
+        assert self._undo is not None
+        if unit not in self._undo.rows:
+            self._undo.rows[unit] = UnitRow(*_all_fields(row))
+            if unit not in self.rows:
+                self._undo.fresh.add(unit)
 
 
 _LOADED = FIXED + MUTABLE
-_FIELDS = tuple(UnitRow.__slots__)
+_all_fields = attrgetter(*UnitRow.__slots__)
 
 
-def _copy(row: UnitRow) -> UnitRow:
-    return UnitRow(*(getattr(row, name) for name in _FIELDS))
+def row_found(values: list[Any]) -> UnitRow:
+    """The row of a unit on disk, from its FIXED and MUTABLE columns."""
+    fields: dict[str, Any] = dict(zip(_LOADED, values, strict=True))
+    return UnitRow(**fields, was=fields["state"])

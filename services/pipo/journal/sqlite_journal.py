@@ -15,6 +15,7 @@ from typing import Protocol
 import apsw
 
 from pipo.clock import Clock
+from pipo.errors import Unavailable
 from pipo.journal import tip
 from pipo.journal.changes import Change
 from pipo.journal.connection import CHECKPOINT_PAGES
@@ -23,17 +24,8 @@ from pipo.journal.reads import Rows
 from pipo.journal.recover import PendingUnit, Recovery, recover
 from pipo.journal.rows import ApswRows
 from pipo.journal.tip import Tip
-from pipo.journal.writer import (
-    Applied,
-    Done,
-    Duplicate,
-    Entry,
-    Fenced,
-    JournalFailed,
-    Landed,
-    Outcome,
-    Writer,
-)
+from pipo.journal.transactions import Applied, Done, Duplicate, Entry, Fenced, Outcome
+from pipo.journal.writer import Landed, Writer
 
 __all__ = [
     "Applied",
@@ -46,6 +38,10 @@ __all__ = [
     "Recovery",
     "SqliteJournal",
 ]
+
+
+class JournalFailed(Unavailable):
+    """The journal could not be written; what was not acknowledged may be lost."""
 
 
 class Journal(Protocol):
@@ -151,14 +147,16 @@ class SqliteJournal:
         return await future
 
     def stage(self, *changes: Change, done: Done | None = None) -> None:
-        """Joins the next commit, after everything handed over before; at the latest in 20 ms.
+        """Joins the next transaction, after everything handed over before.
 
         `done` runs on the event loop: with None once the changes are on disk, or with the
-        error. Without it, an error of the changes themselves is the journal's failure.
+        error. Somebody waits then, so the transaction begins as soon as the writer is free.
+        Without `done` the changes wait up to 20 ms for company, and an error of the changes
+        themselves is the journal's failure.
         Raises: Unavailable, when too many wait; JournalFailed.
         """
         self._bound()
-        self._writer.put(Entry(changes, done=done), urgent=False)
+        self._writer.put(Entry(changes, done=done), urgent=done is not None)
 
     def submit(self, *changes: Change, done: Done) -> None:
         """As `commit`, for a caller that goes on: written at once, and `done` tells.

@@ -1,88 +1,55 @@
-"""All SQL that writes a journal: set-wise, with bound values, in fixed chunk sizes.
+"""All SQL that writes a journal. A whole transaction is one statement.
 
-A set of any size is written by a few statements of 128, 64, … 1 rows, so that the
-statement cache holds them all and a transaction of two hundred packets is tens of
-statements. Every statement is one call into SQLite: while it runs, the interpreter is
-free for the event loop, and it is asked for rarely.
+`journal_transaction` is a temporary view of the writing connection, and its trigger is
+the transaction's program: one INSERT into it hands every set over as a JSON text, and
+SQLite writes them all, commits and syncs in one call. The interpreter is needed before
+that call and after it, not in between (writer.py says why that matters). Values arrive
+exactly: text as JSON strings, integers of 64 bits, null as NULL. Texts beyond
+HEAVY_CHARS (sheet.py) do not travel in a document; they follow as bound values in the same
+transaction.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from functools import cache
-from itertools import chain
-from operator import attrgetter
-from typing import Any
+from typing import Final
 
-from pipo.journal.sheet import FIXED, MUTABLE, UnitRow
+from pipo.journal.sheet import FIXED, MUTABLE, UNIT_COLUMNS
 
-CHUNK_ROWS = 128
-_SIZES = tuple(CHUNK_ROWS >> shift for shift in range(CHUNK_ROWS.bit_length()))
+# What the program says when it refuses, beside SQLite's own constraints.
+FENCED: Final = "fenced"
+STATE_MOVED: Final = "a unit is not in the state that was drafted from"
 
-# ── the transaction's frame ──────────────────────────────────────────────────
+BEGIN: Final = "BEGIN IMMEDIATE"
+COMMIT: Final = "COMMIT"
+ROLLBACK: Final = "ROLLBACK"
+SAVEPOINT: Final = "SAVEPOINT caller"
+RELEASE: Final = "RELEASE caller"
+ROLLBACK_TO: Final = "ROLLBACK TO caller"
 
-BEGIN = "BEGIN IMMEDIATE"
-COMMIT = "COMMIT"
-ROLLBACK = "ROLLBACK"
-SAVEPOINT = "SAVEPOINT caller"
-RELEASE = "RELEASE caller"
-ROLLBACK_TO = "ROLLBACK TO caller"
+# A new writer: everything that an older one still tries to commit is refused from here on.
+RAISE_EPOCH: Final = """
+UPDATE meta SET value = CAST(CAST(value AS INTEGER) + 1 AS TEXT) WHERE key = 'epoch'
+RETURNING CAST(value AS INTEGER)
+"""
 
-# The fence and what the transaction's changes need to know: the epoch on disk, and the
-# rows of these units (a JSON list of ids) as lists, FIXED columns then MUTABLE ones.
-GUARD = f"""
-SELECT
-    (SELECT value FROM meta WHERE key = 'epoch'),
-    (SELECT json_group_array(json_array({", ".join("u." + name for name in FIXED + MUTABLE)}))
-        FROM json_each(?) AS wanted JOIN units AS u ON u.id = wanted.value)
+# The rows of these units (a JSON list of ids), each a list: FIXED columns, then MUTABLE ones.
+FIND_UNITS: Final = f"""
+SELECT json_group_array(json_array({", ".join("u." + name for name in FIXED + MUTABLE)}))
+FROM json_each(?) AS wanted JOIN units AS u ON u.id = wanted.value
 """
 
 # Packets that these hand-overs (a JSON list of [sender, key]) already made.
-FIND_KEYS = """
+FIND_KEYS: Final = """
 SELECT json_group_array(json_array(i.sender, i.key, i.packet))
 FROM json_each(?) AS wanted
 JOIN inbox AS i ON i.sender = wanted.value ->> 0 AND i.key = wanted.value ->> 1
 """
 
-# A new writer: everything that an older one still tries to commit is refused from here on.
-RAISE_EPOCH = """
-UPDATE meta SET value = CAST(CAST(value AS INTEGER) + 1 AS TEXT) WHERE key = 'epoch'
-RETURNING CAST(value AS INTEGER)
-"""
+# ── the program ──────────────────────────────────────────────────────────────
 
-# ── sets ─────────────────────────────────────────────────────────────────────
-
-_BORN = tuple(name for name in UnitRow.__slots__ if name != "was")
-_born_values = attrgetter(*_BORN)
-_changed_values = attrgetter("id", "was", *MUTABLE, "error", "result")
-_CHANGED = ("id", "was", *MUTABLE, "error", "result")
-
-
-def _values(columns: int, rows: int) -> str:
-    return ", ".join(["(" + ", ".join("?" * columns) + ")"] * rows)
-
-
-@cache
-def _insert(table: str, columns: tuple[str, ...], rows: int, conflict: str = "") -> str:
-    names = ", ".join(columns)
-    return f"INSERT INTO {table} ({names}) VALUES {_values(len(columns), rows)} {conflict}"
-
-
-@cache
-def _update_units(rows: int) -> str:
-    """From the state found to the state drafted; fewer rows than asked means a broken guard."""
-    sets = ", ".join(f"{name} = new.{name}" for name in MUTABLE)
-    return f"""
-WITH new ({", ".join(_CHANGED)}) AS (VALUES {_values(len(_CHANGED), rows)})
-UPDATE units SET {sets},
-    error = nullif(coalesce(new.error, units.error), ''),
-    result = nullif(coalesce(new.result, units.result), '')
-FROM new WHERE units.id = new.id AND units.state = new.was
-"""
-
-
-_EVENT = ("seq", "at", "unit", "type", "node", "state", "detail", "patch", "ms")
-_VERSION = (
+CHANGED_COLUMNS: Final = ("id", "was", *MUTABLE, "error", "result")
+EVENT_COLUMNS: Final = ("seq", "at", "unit", "type", "node", "state", "detail", "patch", "ms")
+VERSION_COLUMNS: Final = (
     "version",
     "source",
     "compiled",
@@ -94,104 +61,135 @@ _VERSION = (
     "created_at",
 )
 
-Statement = tuple[str, list[Any], int]
+
+def _each(document: str) -> str:
+    # The limit keeps SQLite from merging the subquery: `v` is made once for each row.
+    return f"(SELECT value AS v FROM jsonb_each(new.{document}) LIMIT -1)"
 
 
-def insert_units(rows: Sequence[UnitRow]) -> Iterator[Statement]:
-    """Statements that add these units; each with its values and how many rows it alters."""
-    for part in _chunks(rows):
-        yield _insert("units", _BORN, len(part)), _flat(map(_born_values, part)), len(part)
+def _fields(columns: tuple[str, ...]) -> str:
+    return ", ".join(f"v ->> {index}" for index in range(len(columns)))
 
 
-def update_units(rows: Sequence[UnitRow]) -> Iterator[Statement]:
-    """Statements that bring these found units to their drafted state."""
-    for part in _chunks(rows):
-        yield _update_units(len(part)), _flat(map(_changed_values, part)), len(part)
+def _insert(table: str, columns: tuple[str, ...], document: str, conflict: str = "") -> str:
+    names = ", ".join(columns)
+    return (
+        f"INSERT INTO {table} ({names}) SELECT {_fields(columns)} FROM {_each(document)} "
+        f"WHERE true {conflict}"
+    )
 
 
-def insert_events(rows: Sequence[tuple[Any, ...]]) -> Iterator[Statement]:
-    """Statements that add these events."""
-    for part in _chunks(rows):
-        yield _insert("events", _EVENT, len(part)), _flat(part), len(part)
-
-
-def insert_versions(rows: Sequence[tuple[Any, ...]]) -> Iterator[Statement]:
-    """Statements that add these versions."""
-    for part in _chunks(rows):
-        yield _insert("versions", _VERSION, len(part)), _flat(part), len(part)
-
-
-def insert_inbox(rows: Sequence[tuple[Any, ...]]) -> Iterator[Statement]:
-    """Statements that note which packet each hand-over made."""
-    columns = ("sender", "key", "packet", "input", "at")
-    for part in _chunks(rows):
-        yield _insert("inbox", columns, len(part)), _flat(part), len(part)
-
-
-def move_counters(rows: Sequence[tuple[Any, ...]]) -> Iterator[Statement]:
-    """Statements that add these (name, delta) to the counters."""
-    conflict = "ON CONFLICT DO UPDATE SET value = value + excluded.value"
-    # A counter that falls exists already; SQLite checks `value >= 0` on the row to insert
-    # first, so falling ones are updated where they stand.
-    falling = [row for row in rows if row[1] < 0]
-    rising = [row for row in rows if row[1] >= 0]
-    for part in _chunks(rising):
-        yield (
-            _insert("counters", ("name", "value"), len(part), conflict),
-            _flat(part),
-            len(part),
-        )
-    for part in _chunks(falling):
-        yield _add_to_counters(len(part)), _flat(part), len(part)
-
-
-@cache
-def _add_to_counters(rows: int) -> str:
-    return f"""
-WITH new (name, delta) AS (VALUES {_values(2, rows)})
-UPDATE counters SET value = value + new.delta FROM new WHERE counters.name = new.name
+# Another process took the journal over.
+_FENCE = f"""
+SELECT raise(ABORT, '{FENCED}')
+WHERE (SELECT value FROM main.meta WHERE key = 'epoch') IS NOT new.epoch
 """
 
+# Versions; `compiled` travels as hexadecimal digits.
+_ADD_VERSIONS = f"""
+INSERT INTO versions ({", ".join(VERSION_COLUMNS)})
+SELECT v ->> 0, v ->> 1, unhex(v ->> 2), v ->> 3, v ->> 4, v ->> 5, v ->> 6, v ->> 7, v ->> 8
+FROM {_each("versions")}
+"""
 
-def set_facts(rows: Sequence[tuple[Any, ...]]) -> Iterator[Statement]:
-    """Statements that set these (key, value) of `meta`; a None value forgets the key."""
-    for key, value in rows:
-        if value is None:
-            yield "DELETE FROM meta WHERE key = ?", [key], -1
-        else:
-            yield (
-                _insert(
-                    "meta", ("key", "value"), 1, "ON CONFLICT DO UPDATE SET value = excluded.value"
-                ),
-                [key, value],
-                1,
-            )
+# Units that are born.
+_ADD_UNITS = _insert("units", UNIT_COLUMNS, "born")
+
+# Units from the state found to the state drafted: a null error or result leaves the
+# stored one, an empty text clears it. One row fewer than drafted breaks the transaction.
+_MOVE_UNITS = f"""
+UPDATE units SET {", ".join(f"{name} = draft.{name}" for name in MUTABLE)},
+    error = nullif(coalesce(draft.error, units.error), ''),
+    result = nullif(coalesce(draft.result, units.result), '')
+FROM (
+    SELECT {", ".join(f"v ->> {i} AS {name}" for i, name in enumerate(CHANGED_COLUMNS))}
+    FROM {_each("changed")}
+) AS draft
+WHERE units.id = draft.id AND units.state = draft.was
+"""
+_ALL_MOVED = f"SELECT raise(ABORT, '{STATE_MOVED}') WHERE changes() <> new.changed_count"
+
+_ADD_EVENTS = _insert("events", EVENT_COLUMNS, "events")
+
+# Counters by their deltas. A new one starts at zero: none may ever be below.
+_ADD_COUNTERS = """
+INSERT INTO counters (name, value) SELECT key, 0 FROM json_each(new.totals)
+WHERE true ON CONFLICT DO NOTHING
+"""
+_MOVE_COUNTERS = """
+UPDATE counters SET value = counters.value + delta.value
+FROM json_each(new.totals) AS delta WHERE counters.name = delta.key
+"""
+
+# Hand-overs from other pipelines.
+_ADD_INBOX = _insert("inbox", ("sender", "key", "packet", "input", "at"), "inbox")
+
+# What an input remembers, what the output noted, single facts (null forgets one).
+_SET_INPUT_STATE = _insert(
+    "input_state",
+    ("input", "key", "value"),
+    "input_state",
+    "ON CONFLICT DO UPDATE SET value = excluded.value",
+)
+_SET_MARKS = """
+INSERT INTO marks (name, value) SELECT key, value FROM json_each(new.marks)
+WHERE true ON CONFLICT DO UPDATE SET value = excluded.value
+"""
+_SET_FACTS = """
+INSERT INTO meta (key, value) SELECT key, value FROM json_each(new.facts) WHERE type <> 'null'
+ON CONFLICT DO UPDATE SET value = excluded.value
+"""
+_FORGET_FACTS = """
+DELETE FROM meta WHERE key IN (SELECT key FROM json_each(new.facts) WHERE type = 'null')
+"""
+
+_USUAL_DOCUMENTS = ("epoch", "born", "changed", "changed_count", "events", "totals")
+_RARE_DOCUMENTS = ("versions", "inbox", "input_state", "marks", "facts")
 
 
-def set_marks(rows: Sequence[tuple[Any, ...]]) -> Iterator[Statement]:
-    """Statements that set these (name, value) of the output's marks."""
-    conflict = "ON CONFLICT DO UPDATE SET value = excluded.value"
-    for part in _chunks(rows):
-        yield _insert("marks", ("name", "value"), len(part), conflict), _flat(part), len(part)
+def _program(name: str, documents: tuple[str, ...], steps: tuple[str, ...]) -> tuple[str, str]:
+    nothing = ", ".join(f"NULL AS {document}" for document in documents)
+    body = "\n".join(f"{step.strip()};" for step in steps)
+    return (
+        f"CREATE TEMP VIEW {name} AS SELECT {nothing}",
+        f"CREATE TEMP TRIGGER {name}_program INSTEAD OF INSERT ON {name} BEGIN\n{body}\nEND",
+    )
 
 
-def set_input_state(rows: Sequence[tuple[Any, ...]]) -> Iterator[Statement]:
-    """Statements that set these (input, key, value) of the inputs' memory."""
-    conflict = "ON CONFLICT DO UPDATE SET value = excluded.value"
-    columns = ("input", "key", "value")
-    for part in _chunks(rows):
-        yield _insert("input_state", columns, len(part), conflict), _flat(part), len(part)
+_UNITS_AND_EVENTS = (
+    _ADD_UNITS,
+    _MOVE_UNITS,
+    _ALL_MOVED,
+    _ADD_EVENTS,
+    _ADD_COUNTERS,
+    _MOVE_COUNTERS,
+)
 
+# For the writing connection, once: the usual transaction, and one that also holds rare sets.
+PROGRAMS: Final = (
+    *_program("journal_transaction", _USUAL_DOCUMENTS, (_FENCE, *_UNITS_AND_EVENTS)),
+    *_program(
+        "journal_transaction_whole",
+        _USUAL_DOCUMENTS + _RARE_DOCUMENTS,
+        (
+            _FENCE,
+            _ADD_VERSIONS,
+            *_UNITS_AND_EVENTS,
+            _ADD_INBOX,
+            _SET_INPUT_STATE,
+            _SET_MARKS,
+            _SET_FACTS,
+            _FORGET_FACTS,
+        ),
+    ),
+)
 
-def _chunks(rows: Sequence[Any]) -> Iterator[Sequence[Any]]:
-    start = 0
-    left = len(rows)
-    for size in _SIZES:
-        while left >= size:
-            yield rows[start : start + size]
-            start += size
-            left -= size
+APPLY: Final = f"INSERT INTO journal_transaction VALUES ({', '.join('?' * len(_USUAL_DOCUMENTS))})"
+APPLY_WHOLE: Final = (
+    "INSERT INTO journal_transaction_whole VALUES "
+    f"({', '.join('?' * len(_USUAL_DOCUMENTS + _RARE_DOCUMENTS))})"
+)
 
-
-def _flat(rows: Iterable[Iterable[Any]]) -> list[Any]:
-    return list(chain.from_iterable(rows))
+# Texts that are too heavy for a document.
+SET_DATA: Final = "UPDATE units SET data = ? WHERE id = ?"
+SET_PATCH: Final = "UPDATE events SET patch = ? WHERE seq = ?"

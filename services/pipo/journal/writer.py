@@ -1,59 +1,56 @@
 """The writer thread: whatever has queued becomes one transaction, and one fsync.
 
 Idea. Callers hand over *entries* (the changes of one `commit` or `stage`, in order)
-and go on. One thread takes everything that queued while it wrote the last
-transaction, applies it to a draft (`sheet.py`), writes the draft set by set, and
-commits. So under load one fsync serves hundreds of packets, and a lone packet pays
-one fsync and waits for no timer. Results go back to the event loop in one call per
-transaction, never before COMMIT returned.
+and go on. One thread takes everything that queued while it wrote the last transaction,
+drafts it (`sheet.py`) and applies the draft (`transactions.py`). So under load one
+fsync serves hundreds of packets, and a lone packet pays one fsync and waits for no
+timer. Results go back to the event loop in one call per transaction, never before
+COMMIT returned.
 
-Why one call per set. Every call into SQLite that takes longer than a moment gives
-the interpreter lock away and must get it back from a busy event loop, which takes up
-to the switch interval. A statement per change makes a convoy of these waits; a
-transaction here is about a dozen statements, whatever it holds.
+Why one statement per transaction. Each call into SQLite that lasts longer than a moment
+gives the interpreter lock away, and a busy event loop may keep it for many times the
+switch interval: a thread that waits for the lock asks for it only when nobody released
+it for a whole interval, and an event loop releases it at every system call. A statement
+per change, or even one per table, makes a convoy of such waits. Here a transaction needs
+the interpreter twice: to draft, and to tell.
 
-Staged entries join the next commit; alone they are flushed after STAGE_DELAY_S, or at
-once when STAGE_HIGH_WATER changes wait. A transaction takes at most TRANSACTION_CHANGES.
+Entries that nobody waits for join the next transaction; alone they are flushed after
+STAGE_DELAY_S, or at once when STAGE_HIGH_WATER changes wait. A transaction takes at most TRANSACTION_CHANGES.
 
 Failure cases.
-- A change that is illegal, or holds what cannot be stored, fails its own caller: the
-  draft is made again with a way back per caller; should SQLite itself refuse a
-  statement, each caller gets a savepoint of its own.
-- The fence: the epoch on disk stands in every transaction's first read, under the
-  write lock. A higher one than ours means that another process took the journal over.
+- A change that is illegal, or holds what cannot be stored, fails its own caller.
+- The fence: the epoch on disk is compared inside every transaction. A higher one than
+  ours means that another process took the journal over.
 - Anything that SQLite says about the disk (a failed write or fsync, a full disk, a
   damaged page) ends the writer: what was on its way is not acknowledged, nothing is
   tried again, `failed` tells the process to start anew from what is on disk. A failed
   fsync that is tried again may return success for pages that the kernel threw away.
 
-Rejected: a statement per change in a loop (the convoy above); `executemany` (the
-same loop inside the driver); JSON documents unpacked by SQL (escapes every payload).
+Rejected: a statement per change in a loop, `executemany` (the same loop inside the
+driver), and multi-row VALUES per table (fast alone, but a dozen long calls).
 """
 
 from __future__ import annotations
 
-import asyncio
 import enum
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import apsw
-import msgspec
 
-from pipo import crashpoints
 from pipo.clock import Clock
-from pipo.errors import Conflict, Internal, PipoError, Unavailable
+from pipo.errors import Unavailable
 from pipo.journal import statements, tip
-from pipo.journal.changes import Accepted, Change, Delivered, Written
+from pipo.journal.changes import Accepted
 from pipo.journal.connection import run
 from pipo.journal.opening import Opened
-from pipo.journal.sheet import Sheet
 from pipo.journal.tip import Tip
+from pipo.journal.transactions import Entry, Transactions
 
 STAGE_DELAY_S: Final = 0.02
 STAGE_HIGH_WATER: Final = 512
@@ -61,55 +58,6 @@ TRANSACTION_CHANGES: Final = 4_096
 TRANSACTION_BYTES: Final = 16 * 1024 * 1024
 QUEUE_CHANGES_LIMIT: Final = 200_000
 TIP_EVERY_S: Final = 60.0
-
-_decode = msgspec.json.Decoder().decode
-_encode = msgspec.json.Encoder().encode
-
-# What SQLite says of a statement or its values, not of the disk: the caller's fault.
-_REFUSALS = (
-    apsw.ConstraintError,
-    apsw.MismatchError,
-    apsw.TooBigError,
-    TypeError,
-    ValueError,
-)
-
-
-class Fenced(Conflict):
-    """Another process took the journal over; this one must not write any more."""
-
-
-class JournalFailed(Unavailable):
-    """The journal could not be written; what was not acknowledged may be lost."""
-
-
-@dataclass(frozen=True, slots=True)
-class Applied:
-    """The change is on disk."""
-
-
-@dataclass(frozen=True, slots=True)
-class Duplicate:
-    """Nothing was written: the key had made this packet before."""
-
-    packet_id: str
-
-
-Outcome = Applied | Duplicate
-_APPLIED: Final = Applied()
-
-Done = Callable[[BaseException | None], None]
-
-
-@dataclass(slots=True, eq=False)
-class Entry:
-    """One caller's changes. Either `future` or `done` learns how they ended."""
-
-    changes: Sequence[Change]
-    future: asyncio.Future[list[Outcome]] | None = None
-    done: Done | None = None
-    outcomes: list[Outcome] = field(default_factory=list)
-    error: BaseException | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,11 +93,8 @@ class Writer:
     ) -> None:
         """`land` and `fail` are called on the writer's thread."""
         self._db = opened.db
-        self._epoch = str(opened.epoch)
         self._journal_id = opened.journal_id
-        self._last_seq = opened.last_seq
-        self._facts = opened.facts
-        self._versions = opened.versions
+        self._transactions = Transactions(opened, folder)
         self._folder = folder
         self._clock = clock
         self._flush_delay_s = flush_delay_s
@@ -215,7 +160,7 @@ class Writer:
     @property
     def last_tip(self) -> tuple[str, int]:
         """The journal's id and last sequence number; for use after `join`."""
-        return self._journal_id, self._last_seq
+        return self._journal_id, self._transactions.last_seq
 
     # ── on the writer's thread ───────────────────────────────────────────────
 
@@ -225,7 +170,10 @@ class Writer:
             while self._wait():
                 entries = self._take()
                 if entries:
-                    self._transact(entries)
+                    began = self._clock.monotonic()
+                    totals = self._transactions.run(entries)
+                    seconds = self._clock.monotonic() - began
+                    self._land(Landed(entries, totals, self._transactions.last_seq, seconds))
                     entries = []
                 self._keep_tip()
         except BaseException as error:
@@ -242,7 +190,7 @@ class Writer:
                 timeout: float | None = staged_until - now
                 sleep = _Sleep.UNTIL_URGENT
             else:
-                timeout = TIP_EVERY_S if self._tip_seq != self._last_seq else None
+                timeout = TIP_EVERY_S if self._tip_seq != self._transactions.last_seq else None
                 sleep = _Sleep.UNTIL_ANY
             if timeout is not None and timeout <= 0:
                 break
@@ -287,170 +235,23 @@ class Writer:
             size += weight
         return entries
 
-    def _transact(self, entries: list[Entry]) -> None:
-        began = self._clock.monotonic()
-        try:
-            run(self._db, statements.BEGIN)
-            sheet = self._draft(entries)
-            self._write(sheet)
-        except _REFUSALS as error:
-            run(self._db, statements.ROLLBACK)
-            if len(entries) == 1:
-                entries[0].error = _refused(error)
-                self._settle(entries, {}, self._last_seq, began)
-                return
-            self._transact_apart(entries, began)
-            return
-        self._commit(sheet.kinds)
-        self._take_over(sheet)
-        self._settle(entries, sheet.totals(), self._last_seq, began)
-
-    def _transact_apart(self, entries: list[Entry], began: float) -> None:
-        """The slow way: a savepoint for each caller, so that one that SQLite refuses fails alone."""
-        run(self._db, statements.BEGIN)
-        totals: dict[str, int] = {}
-        kinds: set[type] = set()
-        for entry in entries:
-            run(self._db, statements.SAVEPOINT)
-            try:
-                sheet = self._draft([entry])
-                self._write(sheet)
-            except _REFUSALS as error:
-                run(self._db, statements.ROLLBACK_TO)
-                entry.error = _refused(error)
-            else:
-                self._take_over(sheet)
-                kinds |= sheet.kinds
-                for name, delta in sheet.totals().items():
-                    totals[name] = totals.get(name, 0) + delta
-            run(self._db, statements.RELEASE)
-        self._commit(kinds)
-        self._settle(entries, totals, self._last_seq, began)
-
-    def _draft(self, entries: list[Entry]) -> Sheet:
-        """The draft of these entries; those that are illegal carry their error and are not in it.
-
-        Raises: Fenced.
-        """
-        units = {c.unit for e in entries for c in e.changes if hasattr(c, "unit")}
-        epoch, found = run(self._db, statements.GUARD, (_encode(list(units)).decode(),))[0]
-        if epoch != self._epoch:
-            raise Fenced(
-                f"another process took the journal in {self._folder} over",
-                hint="this process must end; the other one goes on",
-            )
-        rows = {row[0]: row for row in _decode(found)}
-        keys = self._known_keys(entries)
-        try:
-            sheet = self._blank(rows, keys, careful=False)
-            for entry in entries:
-                self._apply(sheet, entry)
-            return sheet
-        except Exception:
-            # One caller is at fault; which one costs a second, careful pass.
-            sheet = self._blank(rows, keys, careful=True)
-            for entry in entries:
-                sheet.begin_caller()
-                try:
-                    self._apply(sheet, entry)
-                except Exception as error:
-                    sheet.take_back()
-                    entry.error = error
-            return sheet
-
-    def _blank(self, rows: dict[str, Any], keys: dict[Any, str], *, careful: bool) -> Sheet:
-        return Sheet(
-            next_seq=self._last_seq + 1,
-            found=rows,
-            known_versions=set(self._versions),
-            known_keys=keys,
-            known_meta=self._facts,
-            careful=careful,
-        )
-
-    def _apply(self, sheet: Sheet, entry: Entry) -> None:
-        outcomes: list[Outcome] = []
-        for change in entry.changes:
-            duplicate = change.apply(sheet)
-            outcomes.append(_APPLIED if duplicate is None else Duplicate(duplicate))
-        entry.outcomes = outcomes
-        sheet.kinds.update(map(type, entry.changes))
-
-    def _known_keys(self, entries: Iterable[Entry]) -> dict[Any, str]:
-        wanted = [
-            (change.source, change.key)
-            for entry in entries
-            for change in entry.changes
-            if isinstance(change, Accepted) and change.key is not None
-        ]
-        if not wanted:
-            return {}
-        found = run(self._db, statements.FIND_KEYS, (_encode(wanted).decode(),))[0][0]
-        return {(sender, key): packet for sender, key, packet in _decode(found)}
-
-    def _write(self, sheet: Sheet) -> None:
-        """Brings the draft into the open transaction, versions and packets before what names them."""
-        totals = list(sheet.totals().items())
-        for made in (
-            statements.insert_versions(sheet.versions),
-            statements.insert_units(sheet.born()),
-            statements.update_units(sheet.changed()),
-            statements.insert_events(sheet.events),
-            statements.insert_inbox([(*k, *v) for k, v in sheet.inbox.items()]),
-            statements.set_input_state([(*k, v) for k, v in sheet.input_state.items()]),
-            statements.set_marks(list(sheet.marks.items())),
-            statements.set_facts(list(sheet.meta.items())),
-            statements.move_counters(totals),
-        ):
-            for sql, values, rows in made:
-                self._db.execute(sql, values)
-                if rows >= 0 and self._db.changes() != rows:
-                    raise Internal(
-                        f"the journal altered {self._db.changes()} rows where {rows} were meant: "
-                        f"{sql[:80]!r}",
-                        hint="this is a bug",
-                    )
-
-    def _commit(self, kinds: set[type]) -> None:
-        if Accepted in kinds:
-            crashpoints.reach("accepted.before_commit")
-        if Delivered in kinds:
-            crashpoints.reach("delivered.before_commit")
-        run(self._db, statements.COMMIT)
-        if Accepted in kinds:
-            crashpoints.reach("accepted.after_commit")
-        if Written in kinds:
-            crashpoints.reach("written.after_commit")
-        if Delivered in kinds:
-            crashpoints.reach("delivered.after_commit")
-
-    def _take_over(self, sheet: Sheet) -> None:
-        """Moves what the writer keeps in memory to what the draft brought."""
-        self._last_seq = sheet.next_seq - 1
-        self._versions.update(version[0] for version in sheet.versions)
-        for key, value in sheet.meta.items():
-            if value is None:
-                self._facts.pop(key, None)
-            else:
-                self._facts[key] = value
-
-    def _settle(
-        self, entries: list[Entry], totals: dict[str, int], last_seq: int, began: float
-    ) -> None:
-        self._land(Landed(entries, totals, last_seq, self._clock.monotonic() - began))
-
     def _keep_tip(self) -> None:
         now = self._clock.monotonic()
-        if self._tip_seq == self._last_seq:
+        if self._tip_seq == self._transactions.last_seq:
             return
         if self._tip_due_s == 0.0:
             self._tip_due_s = now + TIP_EVERY_S
         elif now >= self._tip_due_s:
             self._tip_due_s = 0.0
-            self._tip_seq = self._last_seq
+            self._tip_seq = self._transactions.last_seq
             tip.write(
                 self._folder,
-                Tip(self._journal_id, self._last_seq, clean=False, at=self._clock.now_ms()),
+                Tip(
+                    self._journal_id,
+                    self._transactions.last_seq,
+                    clean=False,
+                    at=self._clock.now_ms(),
+                ),
             )
 
     def _abandon(self) -> None:
@@ -460,9 +261,3 @@ class Writer:
                 run(self._db, statements.ROLLBACK)
         except apsw.Error:
             pass  # The connection is done for; what is on disk decides.
-
-
-def _refused(error: BaseException) -> PipoError:
-    made = Internal(f"the journal cannot hold this change: {error}", hint="this is a bug")
-    made.__cause__ = error
-    return made
