@@ -39,8 +39,8 @@ def test_the_readme(tmp_path: Path) -> None:
     try:
         printed = [reader.try_block(b) for b in blocks(README) if b.text not in ELSEWHERE]
         assert "curl -X POST" in printed[0]
-        assert "signups-to-sqlite v1" in printed[1]
-        assert "exists(data.email)" in printed[2]
+        assert "signups-to-sqlite v1" in printed[2]
+        assert "exists(data.email)" in printed[3]
         ended = reader.stop()
     finally:
         reader.kill()
