@@ -10,6 +10,9 @@ INSTALLED := $(VENV)/installed.stamp
 SOURCES := services runner gateway checker cli proto/generate.py
 PROTOS := $(wildcard proto/pipo/v1/*.proto)
 
+# protoc finds its plugins, and tests find `pipo`, on the path.
+export PATH := $(abspath $(BIN)):$(PATH)
+
 .DELETE_ON_ERROR:
 .PHONY: help run test check bench soak proto lock clean
 
