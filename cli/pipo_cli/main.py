@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -15,7 +14,6 @@ from pipo_cli.commands import CommandTable
 from pipo_cli.settings import Settings, global_options
 
 INTERRUPTED_EXIT = 130
-BROKEN_PIPE_EXIT = 141
 
 
 @click.group(cls=CommandTable, context_settings={"help_option_names": ["-h", "--help"]})
@@ -42,8 +40,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return failures.show(error, json=_json(settings, words))
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED_EXIT
-    except BrokenPipeError:
-        return _stop_writing()
     except Exception as error:
         return _bug(error, json=_json(settings, words))
     return result if isinstance(result, int) else 0
@@ -52,12 +48,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _json(settings: Settings, words: Sequence[str]) -> bool:
     """Whether to answer in JSON; the mistake may stand before the option was read."""
     return settings.json or "--json" in words
-
-
-def _stop_writing() -> int:
-    """The reader of our output went away: say nothing more, not even at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return BROKEN_PIPE_EXIT
 
 
 def _bug(error: Exception, *, json: bool) -> int:

@@ -13,6 +13,8 @@ from pipo.rpc.stubs import packet_pb2, pipo_pb2
 from pipo_cli import answers, observe
 from pipo_cli.commands import BUILT, LATER
 from pipo_cli.main import main
+from pipo_cli.progress import progress
+from pipo_cli.settings import Settings
 from tests.unit.cli.fakes import Operations, connected
 
 ID = "01M4KTMCZ7J7Z6Y9DTCWHJ0SSP"
@@ -274,6 +276,39 @@ def test_followed_logs_go_on_from_the_offset(shell: Shell) -> None:
         observe.FOLLOW_EVERY_S = observe_pause
     assert (code, out) == (1, "one\ntwo\n")
     assert [r.after for _, r in operations.asked[1:]] == [4, 8]
+
+
+def test_watching_asks_again_and_again(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    waits = iter([None, None, KeyboardInterrupt()])
+
+    async def pause(seconds: float) -> None:
+        assert seconds == observe.WATCH_EVERY_S
+        if (end := next(waits)) is not None:
+            raise end
+
+    monkeypatch.setattr("pipo_cli.observe.asyncio.sleep", pause)
+    reply = pipo_pb2.ListPipelinesReply()
+    code, out, _, operations = shell.run("status", "--watch", list_pipelines=reply)
+    assert (code, out) == (0, "no pipelines\n" * 3)
+    assert len(operations.asked) == 3
+
+
+def test_progress_shows_on_a_terminal_only(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def shown(settings: Settings) -> str:
+        with progress(settings, "starting x"):
+            pass
+        return capsys.readouterr().err
+
+    assert shown(Settings()) == ""
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    monkeypatch.setenv("PIPO_PLAIN", "1")
+    assert shown(Settings()) == "starting x ...\n"
+    assert shown(Settings(json=True)) == ""
+    monkeypatch.delenv("PIPO_PLAIN")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert "starting x" in shown(Settings())
 
 
 def test_a_bug_says_that_it_is_one(shell: Shell) -> None:
