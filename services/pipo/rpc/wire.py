@@ -46,8 +46,11 @@ CHANNEL: Options = [
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1_000),
+    # A frozen process is noticed after 20 s. `keepalive_timeout_ms` does less than it says: the
+    # answer to a ping has a limit of its own, a minute by default.
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.http2.ping_timeout_ms", 10_000),
 ]
 
 
