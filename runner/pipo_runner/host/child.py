@@ -109,7 +109,7 @@ def _detach(report_fd: int) -> None:
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.closerange(3, report_fd)
-    os.closerange(report_fd + 1, _descriptor_limit())
+    os.closerange(report_fd + 1, descriptor_limit())
     os.set_inheritable(report_fd, False)
 
 
@@ -117,7 +117,8 @@ def _leave(*_: object) -> NoReturn:
     sys.exit(0)
 
 
-def _descriptor_limit() -> int:
+def descriptor_limit() -> int:
+    """One more than the highest open descriptor."""
     return max(map(int, os.listdir("/proc/self/fd"))) + 1
 
 

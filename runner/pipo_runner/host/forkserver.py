@@ -1,19 +1,23 @@
 """The process that pipeline processes are forked from.
 
-Idea. Importing what a pipeline needs costs 0.5 s and 40 MB. This process, started
-by exec at the host's birth, imports it once; a pipeline process is then a fork
-that shares those pages: 15 ms and a dozen MB of its own.
+Idea. Importing what a pipeline needs costs 0.5 s and 40 MB. This process imports
+it once; a pipeline process is then a fork that shares those pages: 60 ms and a
+dozen MB of its own.
+
+Birth. The host forks it off as its own first act, while it has one thread and
+nothing else: so all three share the pages. When it dies, the host, which has threads by
+then, starts another by exec. The children of the first live on.
 
 Rules. It has one thread and creates no channel, server or event loop: forking is
 only sound so. (Measured with grpcio 1.85: importing grpc before the fork is safe
 and saves each child 8 MB; its core is initialised by the first channel or
-server, which is the child's own.) It keeps no state: when it dies the host starts
-another, and the children live on.
+server, which is the child's own.) It keeps no state.
 
-Wire. A SOCK_SEQPACKET pair. The host sends `spawn` with three descriptors: a memfd
-that holds the request as JSON, and the write ends of the report pipe and of
-nothing else. Answers are small JSON packets:
+Wire. A SOCK_SEQPACKET pair. The host sends `spawn` with two descriptors: a memfd
+that holds the request as JSON, and the write end of the report pipe. Answers are
+small JSON packets:
 
+    {"ready": pid}              once
     {"spawned": pid}            with a pidfd
     {"unspawned": why}
     {"exited": pid, "code": n} or {"exited": pid, "signal": n}
@@ -24,23 +28,24 @@ End of file on the socket ends it: the host is gone.
 from __future__ import annotations
 
 import gc
-import importlib
 import json
 import os
 import select
 import signal
 import socket
 import sys
+from collections.abc import Sequence
 from typing import Any
 
-from pipo_runner.host.child import Request, become
+from pipo_runner.host.child import Request, become, descriptor_limit
+from pipo_runner.host.warming import warm
 
-PRELOADED = ("pipo_runner.pipeline.main", "pipo.rpc.server", "pipo.rpc.channels", "uvloop")
 IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def serve(host: socket.socket) -> None:
     """Forks until the host is gone."""
+    _send(host, {"ready": os.getpid()})
     wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, _noted)
@@ -107,18 +112,45 @@ def _send(host: socket.socket, message: dict[str, Any]) -> None:
         return
 
 
+def fork_off(modules: Sequence[str] = ()) -> tuple[int, socket.socket]:
+    """Warms this process and forks a forkserver off it: its pid, and the host's socket.
+
+    Only while this process has one thread.
+    """
+    warm(modules)
+    assert len(os.listdir("/proc/self/task")) == 1, "a thread runs: forking is not sound"
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    pid = os.fork()
+    if pid == 0:
+        try:
+            ours.close()
+            _alone(theirs.fileno())
+            serve(theirs)
+        finally:
+            # Not sys.exit: the host's frames and exit handlers are not this process's.
+            os._exit(0)
+    theirs.close()
+    gc.enable()
+    return pid, ours
+
+
 def main() -> None:
     """`python -m pipo_runner.host.forkserver FD [MODULE…]`."""
     host = socket.socket(fileno=int(sys.argv[1]))
     os.set_inheritable(host.fileno(), False)
-    gc.disable()
-    for module in sys.argv[2:] or PRELOADED:
-        importlib.import_module(module)
-    gc.collect()
-    # What is loaded now is never collected: the collector would write to shared pages.
-    gc.freeze()
-    _send(host, {"ready": os.getpid()})
+    warm(sys.argv[2:])
+    assert len(os.listdir("/proc/self/task")) == 1, "a thread runs: forking is not sound"
+    _alone(host.fileno())
     serve(host)
+
+
+def _alone(keep: int) -> None:
+    """A session of its own, and no descriptor but the standard ones and `keep`."""
+    os.setsid()
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.closerange(3, keep)
+    os.closerange(keep + 1, descriptor_limit())
 
 
 if __name__ == "__main__":

@@ -6,9 +6,9 @@ import asyncio
 import contextlib
 import json
 import os
+import select
 import signal
 import socket
-import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -26,6 +26,7 @@ _SPAWN_TIMEOUT_S = 10.0
 _EXIT_TOLD_TIMEOUT_S = 1.0
 _REPORT_BYTES_LIMIT = 1024 * 1024
 _PACKET_BYTES_LIMIT = 4096
+_END_TIMEOUT_MS = 2000
 
 
 class _Lost(Unavailable):
@@ -89,19 +90,22 @@ class Child:
 
 
 class ForkServer:
-    """The forkserver and its children. A dead one is replaced at the next spawn."""
+    """The forkserver and its children. A dead one is replaced at the next spawn.
 
-    def __init__(self, preload: Sequence[str] = ()) -> None:
+    `born` is one that was forked off already (`forkserver.fork_off`).
+    """
+
+    def __init__(
+        self, preload: Sequence[str] = (), *, born: tuple[int, socket.socket] | None = None
+    ) -> None:
         self._preload = tuple(preload)
-        self._process: subprocess.Popen[bytes] | None = None
+        self._born = born
+        self.pid: int | None = None
+        """Of the forkserver, while it is there."""
         self._socket: socket.socket | None = None
         self._answer: asyncio.Future[tuple[dict[str, Any], list[int]]] | None = None
         self._turn = asyncio.Lock()
         self._children: dict[int, Child] = {}
-
-    @property
-    def pid(self) -> int | None:
-        return self._process.pid if self._process else None
 
     async def start(self) -> None:
         """Ready to fork when it returns; safe when it is running.
@@ -141,26 +145,30 @@ class ForkServer:
 
     async def stop(self) -> None:
         """Ends the forkserver; its children live on. Safe twice."""
-        process, self._process = self._process, None
         for child in self._children.values():
             child.forget()
         self._children.clear()
-        self._lost()
-        if process is not None:
-            await asyncio.to_thread(_wait, process)
+        self._close()
+        await self._bury()
 
     async def _start(self) -> None:
         if self._socket is not None:
             return
-        if self._process is not None:
-            await asyncio.to_thread(_wait, self._process)
-        self._process, ours = _execute(self._preload)
-        self._socket = ours
-        asyncio.get_running_loop().add_reader(ours.fileno(), self._heard)
+        await self._bury()
+        born, self._born = self._born, None
+        self.pid, self._socket = born or _execute(self._preload)
+        self._socket.setblocking(False)
+        asyncio.get_running_loop().add_reader(self._socket.fileno(), self._heard)
         answer, _ = await self._ask(_READY_TIMEOUT_S)
         if "ready" not in answer:
             self._lost()
             raise Internal("the forkserver did not come up", hint="its log says why")
+
+    async def _bury(self) -> None:
+        """Takes the end of a forkserver whose socket is closed."""
+        pid, self.pid = self.pid, None
+        if pid is not None:
+            await asyncio.to_thread(_wait, pid)
 
     async def _fork(self, request: Request, report_fd: int) -> tuple[int, int]:
         assert self._socket is not None
@@ -221,11 +229,8 @@ class ForkServer:
     def _lost(self) -> None:
         """The forkserver is gone or given up; its children are watched by pidfd alone."""
         if self._socket is not None:
-            asyncio.get_running_loop().remove_reader(self._socket.fileno())
-            self._socket.close()
-            self._socket = None
-            if self._process is not None:
-                _log.warning("the forkserver is gone", action="forkserver.lost")
+            _log.warning("the forkserver is gone", action="forkserver.lost", pid=self.pid)
+        self._close()
         for child in self._children.values():
             if not child.told.done():
                 child.told.set_result(Exit())
@@ -233,19 +238,20 @@ class ForkServer:
         if self._answer is not None and not self._answer.done():
             self._answer.set_result(({}, []))
 
+    def _close(self) -> None:
+        if self._socket is not None:
+            asyncio.get_running_loop().remove_reader(self._socket.fileno())
+            self._socket.close()
+            self._socket = None
 
-def _execute(preload: Sequence[str]) -> tuple[subprocess.Popen[bytes], socket.socket]:
+
+def _execute(preload: Sequence[str]) -> tuple[int, socket.socket]:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    command = [sys.executable, "-m", "pipo_runner.host.forkserver", str(theirs.fileno())]
     with theirs:
-        process = subprocess.Popen(
-            [*command, *preload],
-            stdin=subprocess.DEVNULL,
-            pass_fds=[theirs.fileno()],
-            start_new_session=True,
-        )
-    ours.setblocking(False)
-    return process, ours
+        os.set_inheritable(theirs.fileno(), True)
+        command = [sys.executable, "-m", "pipo_runner.host.forkserver", str(theirs.fileno())]
+        pid = os.posix_spawn(sys.executable, [*command, *preload], os.environ)
+    return pid, ours
 
 
 def _memory_file(content: bytes) -> int:
@@ -275,9 +281,15 @@ async def _read(fd: int) -> bytes:
     return os.read(fd, 65536)
 
 
-def _wait(process: subprocess.Popen[bytes]) -> None:
-    try:
-        process.wait(2.0)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait(2.0)
+def _wait(pid: int) -> None:
+    """Takes the process's end, which its closed socket brings about, or force does."""
+    with contextlib.suppress(ChildProcessError, ProcessLookupError):
+        pidfd = os.pidfd_open(pid)
+        try:
+            poll = select.poll()
+            poll.register(pidfd, select.POLLIN)
+            if not poll.poll(_END_TIMEOUT_MS):
+                os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+        finally:
+            os.close(pidfd)
