@@ -9,24 +9,22 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import signal
-import sys
 from collections.abc import Awaitable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, TypeVar
 
 from pipo.clock import Clock
-from pipo.errors import Conflict, InvalidPipeline, NotFound, PipoError, Unavailable
+from pipo.errors import Conflict, InvalidPipeline, PipoError
 from pipo.home import Home
 from pipo.home.config import Config
 from pipo_cli import embedded, stack
+from pipo_cli.draining import Draining
 from pipo_cli.embedded import Supervisor
 from pipo_cli.failures import BrokenFile
 from pipo_cli.gateway import Gateway
 from pipo_cli.lines import level, worth_showing
+from pipo_cli.names import own_name
 from pipo_cli.render.tables import printable
 from pipo_cli.render.welcome import welcome
 from pipo_cli.screen import Screen
@@ -36,10 +34,6 @@ from pipo_cli.threads import beside
 R = TypeVar("R")
 
 TAIL_EVERY_S = 0.2
-DRAIN_POLL_S = 0.25
-# A drain is bounded by the pipeline's own drain_timeout; this bounds a gateway that says nothing.
-SILENCE_S = 60.0
-NOW_TIMEOUT_S = 5.0
 CLOSE_TIMEOUT_S = 2.0
 GOING = {"starting", "running", "backoff", "stopping"}
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -208,9 +202,9 @@ class Foreground:
         names = [str(entry["name"]) for entry in self._started]
         if names and not self._end.twice.is_set():
             self._screen.err(f"draining {', '.join(names)}; Ctrl-C again stops at once")
-        async with asyncio.TaskGroup() as group:
-            for name in names:
-                group.create_task(self._stop(name), name=f"stop {name}")
+        if names and self._gateway is not None:
+            draining = Draining(self._gateway, self._end.twice, self._screen, self._clock)
+            await draining.all(names)
         self._supervisor.stop()
         hurry = asyncio.create_task(self._end.twice.wait(), name="second signal")
         try:
@@ -220,43 +214,6 @@ class Foreground:
             await children
         finally:
             hurry.cancel()
-
-    async def _stop(self, name: str) -> None:
-        """Returns once the pipeline is done, or nothing more can be learnt of it."""
-        draining = asyncio.create_task(self._drain(name), name=f"drain {name}")
-        hurry = asyncio.create_task(self._end.twice.wait(), name=f"hurry {name}")
-        try:
-            await asyncio.wait({draining, hurry}, return_when=asyncio.FIRST_COMPLETED)
-            if not draining.done():
-                with suppress(PipoError, TimeoutError):
-                    async with asyncio.timeout(NOW_TIMEOUT_S):
-                        await self._call("POST", f"/api/pipelines/{name}/stop", {"now": True})
-        finally:
-            draining.cancel()
-            hurry.cancel()
-
-    async def _drain(self, name: str) -> None:
-        heard = self._clock.monotonic()
-        asked = False
-        while self._clock.monotonic() - heard < SILENCE_S:
-            try:
-                if not asked:
-                    await self._call("POST", f"/api/pipelines/{name}/stop", {})
-                    asked = True
-                entry = await self._call("GET", f"/api/pipelines/{name}")
-                if entry.get("state") not in GOING:
-                    return
-                heard = self._clock.monotonic()
-            except NotFound:
-                return
-            except Unavailable:
-                # The gateway or the runner is being started again.
-                pass
-            except PipoError as error:
-                self._screen.err(f"{name}: {error.message}")
-                return
-            await asyncio.sleep(DRAIN_POLL_S)
-        self._screen.err(f"{name}: the gateway has said nothing for {SILENCE_S:g}s")
 
     async def _call(
         self, method: str, path: str, body: Mapping[str, Any] | None = None
@@ -301,22 +258,3 @@ def _service_said(screen: Screen, kind: str, line: str) -> None:
     """Services log into files of their own; the terminal shows what needs a person."""
     if worth_showing(line):
         screen.err(f"{kind} | {printable(line)}")
-
-
-def own_name(home: Home) -> str:
-    """How a person calls this program in this folder, with the home where it is not the default."""
-    invoked = Path(sys.argv[0])
-    if invoked.name != "pipo":
-        name = f"{Path(sys.executable).name} -m pipo_cli"
-    elif (found := shutil.which("pipo")) and Path(found).resolve() == invoked.resolve():
-        name = "pipo"
-    else:
-        name = _short(invoked)
-    default = Path("~/.pipo").expanduser()
-    return name if home.root == default else f"{name} --home {_short(home.root)}"
-
-
-def _short(path: Path) -> str:
-    with suppress(ValueError):
-        return str(path.absolute().relative_to(Path.cwd()))
-    return str(path)

@@ -24,6 +24,11 @@ class Screen:
         self._thread.start()
 
     @property
+    def is_terminal(self) -> bool:
+        """Whether a person watches stderr."""
+        return sys.stderr.isatty()
+
+    @property
     def has_room(self) -> bool:
         """Whether a caller who can wait should hand over more."""
         return self._waiting.qsize() < WAITING_LINES_MAX // 2

@@ -15,7 +15,7 @@ from pipo.clock import SystemClock
 from pipo.errors import Conflict, Unavailable
 from pipo.home import Home
 from pipo.home.config import Config
-from pipo_cli import foreground, stack
+from pipo_cli import draining, foreground, stack
 from pipo_cli.failures import BrokenFile
 from pipo_cli.foreground import Foreground
 from pipo_cli.gateway import Gateway
@@ -73,6 +73,7 @@ class Pipelines:
         self.seen: list[tuple[str, str, bytes, str]] = []
         self.start_answer: Callable[[], tuple[int, Any]] = self._start
         self.drains = True
+        self.ends_as = "stopped"
 
     def routes(self) -> dict[str, Any]:
         made: dict[str, Any] = {
@@ -94,7 +95,7 @@ class Pipelines:
 
     def _stop(self, name: str) -> tuple[int, Any]:
         now = json.loads(self.seen[-1][2]).get("now", False)
-        self.states[name] = "stopped" if now or self.drains else "stopping"
+        self.states[name] = self.ends_as if now or self.drains else "stopping"
         return 200, {"pipeline": name, "state": self.states[name]}
 
     def _entry(self, name: str) -> dict[str, Any]:
@@ -103,6 +104,7 @@ class Pipelines:
             "name": name,
             "file": f"/work/{name}.pipo",
             "state": self.states[name],
+            "stats": {"pending": 3},
             "runner": {"inputs": [given]},
         }
 
@@ -139,7 +141,7 @@ class Run:
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(foreground, "TAIL_EVERY_S", 0.005)
-    monkeypatch.setattr(foreground, "DRAIN_POLL_S", 0.005)
+    monkeypatch.setattr(draining, "POLL_S", 0.005)
 
 
 @pytest.fixture
@@ -196,6 +198,32 @@ async def test_a_drain_is_waited_for(tmp_path: Path, pipelines: Pipelines, url: 
         await run.until(lambda: pipelines.asked().count("GET /api/pipelines/x") > 3)
         assert not task.done()
         assert run.children.told == []
+        pipelines.states["x"] = "stopped"
+        await task
+
+
+async def test_a_pipeline_that_does_not_answer_is_not_waited_for_without_end(
+    tmp_path: Path, pipelines: Pipelines, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(draining, "SILENCE_S", 0.05)
+    async with running(tmp_path, pipelines, "/work/x.pipo") as (run, task):
+        await run.until(lambda: run.says("Ctrl-C drains"))
+        pipelines.ends_as = "unreachable"
+        run.end.ask()
+        await task
+        assert run.says("x: nobody has said anything for 0.05s")
+
+
+async def test_a_long_drain_tells_a_terminal_what_is_left(
+    tmp_path: Path, pipelines: Pipelines, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(draining, "TELL_EVERY_S", 0.0)
+    monkeypatch.setattr(Printed, "is_terminal", True)
+    pipelines.drains = False
+    async with running(tmp_path, pipelines, "/work/x.pipo") as (run, task):
+        await run.until(lambda: run.says("Ctrl-C drains"))
+        run.end.ask()
+        await run.until(lambda: run.says("x: 3 packet(s) still on their way"))
         pipelines.states["x"] = "stopped"
         await task
 

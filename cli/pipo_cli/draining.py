@@ -1,0 +1,91 @@
+"""Stopping pipelines through the gateway: drained, or at once when the person asks twice."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from pipo.clock import Clock
+from pipo.errors import NotFound, PipoError, Unavailable
+from pipo_cli.gateway import Gateway
+from pipo_cli.screen import Screen
+from pipo_cli.threads import beside
+
+POLL_S = 0.25
+# A drain is bounded by the pipeline's own drain_timeout; this bounds a gateway that says nothing.
+SILENCE_S = 60.0
+NOW_TIMEOUT_S = 5.0
+TELL_EVERY_S = 5.0
+ENDED = frozenset({"stopped", "completed", "failed", "crashed"})
+# What it says of a process that holds its lease and does not answer: no word of a drain.
+MUTE = "unreachable"
+
+
+class Draining:
+    """The end of the pipelines of one run; `twice` is set when the person asks again."""
+
+    def __init__(
+        self, gateway: Gateway, twice: asyncio.Event, screen: Screen, clock: Clock
+    ) -> None:
+        self._gateway = gateway
+        self._twice = twice
+        self._screen = screen
+        self._clock = clock
+
+    async def all(self, names: Sequence[str]) -> None:
+        """Returns once each pipeline is done, or nothing more can be learnt of it."""
+        async with asyncio.TaskGroup() as group:
+            for name in names:
+                group.create_task(self._stop(name), name=f"stop {name}")
+
+    async def _stop(self, name: str) -> None:
+        draining = asyncio.create_task(self._drain(name), name=f"drain {name}")
+        twice = asyncio.create_task(self._twice.wait(), name=f"second signal for {name}")
+        try:
+            await asyncio.wait({draining, twice}, return_when=asyncio.FIRST_COMPLETED)
+            if not draining.done():
+                with suppress(PipoError, TimeoutError):
+                    async with asyncio.timeout(NOW_TIMEOUT_S):
+                        await self._call("POST", f"/api/pipelines/{name}/stop", {"now": True})
+        finally:
+            draining.cancel()
+            twice.cancel()
+
+    async def _drain(self, name: str) -> None:
+        heard = told = self._clock.monotonic()
+        asked = False
+        while (now := self._clock.monotonic()) - heard < SILENCE_S:
+            try:
+                if not asked:
+                    await self._call("POST", f"/api/pipelines/{name}/stop", {})
+                    asked = True
+                entry = await self._call("GET", f"/api/pipelines/{name}")
+            except NotFound:
+                return
+            except Unavailable:
+                # The gateway or the runner is being started again.
+                entry = {"state": MUTE}
+            except PipoError as error:
+                self._screen.err(f"{name}: {error.message}")
+                return
+            if entry.get("state") in ENDED:
+                return
+            if entry.get("state") != MUTE:
+                heard = now
+                if now - told >= TELL_EVERY_S:
+                    told = now
+                    self._tell(name, entry)
+            await asyncio.sleep(POLL_S)
+        self._screen.err(f"{name}: nobody has said anything for {SILENCE_S:g}s")
+
+    def _tell(self, name: str, entry: Mapping[str, Any]) -> None:
+        pending = (entry.get("stats") or {}).get("pending")
+        if self._screen.is_terminal and pending:
+            self._screen.err(f"{name}: {pending} packet(s) still on their way")
+
+    async def _call(
+        self, method: str, path: str, body: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        return await beside(lambda: self._gateway.call(method, path, body), f"{method} {path}")
