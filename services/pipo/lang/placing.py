@@ -15,7 +15,7 @@ from pipo.lang.document import Place, Scalar
 _BREAK = re.compile(r"\r\n|[\n\r\x85\u2028\u2029]")
 _FOLD = re.compile(r"[ \t]*(?:\r\n|[\n\r\x85\u2028\u2029])[ \t\n\r\x85\u2028\u2029]*")
 _PROPERTIES = re.compile(r"(?:[!&][^\s]*\s+)+")
-_HEADER = re.compile(r"[|>]([-+]?)([1-9]?)[-+]?[^\n\r]*(?:\r\n|[\n\r]|\Z)")
+_HEADER = re.compile(r"[|>][^\n\r]*(?:\r\n|[\n\r]|\Z)")
 _ESCAPE = re.compile(r"\\(?:x..|u.{4}|U.{8}|(?:\r\n|[\n\r])[ \t]*|.)", re.DOTALL)
 
 
@@ -74,7 +74,7 @@ def _block(raw: str, value: str, offset: int) -> int:
     header = _HEADER.match(raw)
     assert header is not None
     at, made = header.end(), 0
-    indent = _indent(raw, at)
+    indent = _indent(raw, at, value)
     while at < len(raw):
         end = _line_end(raw, at)
         content = raw[min(at + indent, end) : end]
@@ -90,16 +90,16 @@ def _block(raw: str, value: str, offset: int) -> int:
     return len(raw)
 
 
-def _indent(raw: str, start: int) -> int:
-    """How far the content is indented: as the first line that has any."""
-    at = start
-    while at < len(raw):
-        end = _line_end(raw, at)
-        line = raw[at:end]
-        if line.strip(" "):
-            return len(line) - len(line.lstrip(" "))
-        at = end + 1
-    return 0
+def _indent(raw: str, start: int, value: str) -> int:
+    """How far the content is indented: by what its first line with text has lost."""
+    written = _margin(raw[start:])
+    return max(0, written - _margin(value))
+
+
+def _margin(text: str) -> int:
+    """The blanks before the first line that has any text."""
+    line = next((line for line in _BREAK.split(text) if line.strip(" ")), "")
+    return len(line) - len(line.lstrip(" "))
 
 
 def _line_end(raw: str, at: int) -> int:

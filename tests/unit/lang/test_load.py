@@ -26,9 +26,28 @@ def test_scalars_are_yaml_1_2() -> None:
      k: ~, l: "true", m: true, n: =, o: 08, p: -0, q: .5, r: "1", s: Null, t: , u: +5, v: 1.0}
     """
     assert read(text) == {
-        "a": "no", "b": "on", "c": "12:30", "d": "1_000", "e": "2026-01-02", "f": 31, "g": 15,
-        "h": 17, "i": 1.1, "j": 1000, "k": None, "l": "true", "m": True, "n": "=", "o": 8,
-        "p": 0, "q": 0.5, "r": "1", "s": None, "t": None, "u": 5, "v": 1,
+        "a": "no",
+        "b": "on",
+        "c": "12:30",
+        "d": "1_000",
+        "e": "2026-01-02",
+        "f": 31,
+        "g": 15,
+        "h": 17,
+        "i": 1.1,
+        "j": 1000,
+        "k": None,
+        "l": "true",
+        "m": True,
+        "n": "=",
+        "o": 8,
+        "p": 0,
+        "q": 0.5,
+        "r": "1",
+        "s": None,
+        "t": None,
+        "u": 5,
+        "v": 1,
     }
     assert read("18446744073709551616") == 18446744073709551616
     assert type(read("1.0")) is int
@@ -36,13 +55,23 @@ def test_scalars_are_yaml_1_2() -> None:
 
 def test_keys_are_text() -> None:
     assert read("{1: a, true: b, ~: c, 0x1F: d, on: e, '': f}") == {
-        "1": "a", "true": "b", "~": "c", "0x1F": "d", "on": "e", "": "f"
+        "1": "a",
+        "true": "b",
+        "~": "c",
+        "0x1F": "d",
+        "on": "e",
+        "": "f",
     }
 
 
 def test_tags_of_the_core_schema() -> None:
     assert read("{a: !!str 5, b: !!int '5', c: !!float 1, d: !!null '', e: ! 7, f: !!map {}}") == {
-        "a": "5", "b": 5, "c": 1, "d": None, "e": "7", "f": {}
+        "a": "5",
+        "b": 5,
+        "c": 1,
+        "d": None,
+        "e": "7",
+        "f": {},
     }
 
 

@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+
+from pipo.lang.check import Source, check
+from tests.unit.lang.reading import MANIFESTS, PUSH, STDOUT
+
+FN = (
+    PUSH
+    + "fn: ./x.fn.py\nnodes: { n: { from: input, tap: fn.%s } }\noutput: { from: n, to: stdout }\n"
+)
+EXEC = (
+    PUSH
+    + "nodes: { n: { from: input, tap: exec, with: { command: date } } }\noutput: { from: n, to: stdout }\n"
+)
+
+
+class Folder:
+    """A folder with pipeline files that are checked where they lie."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def write(self, name: str, text: str) -> Path:
+        path = self.path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return path
+
+    def check(self, text: str, home: Path | None = None, *, run: bool = False) -> list[str]:
+        file = self.write("p.pipo", text)
+        reports = check([Source.read(file)], MANIFESTS, home, import_modules=run)
+        self.messages = [f.message for f in reports[0].findings]
+        return [f.code for f in reports[0].findings]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    return Folder(tmp_path / "work")
+
+
+def test_functions(folder: Folder) -> None:
+    assert folder.check(FN % "shape") == ["P014"]
+    folder.write("x.fn.py", "def shape(data, meta): ...\ndef _hidden(data): ...\n")
+    assert folder.check(FN % "shape") == []
+    assert folder.check(FN % "shapes") == ["P012"]
+    assert folder.check(FN % "_hidden") == ["P012"]
+    assert folder.check((FN % "shape").replace("fn: ./x.fn.py\n", "")) == ["P012"]
+    folder.write("x.fn.py", "def shape(:\n")
+    assert folder.check(FN % "shape") == ["P059"]
+    assert folder.check(FN % "shape" + "concurrency: 0\n") == ["P002"]
+
+
+@pytest.mark.slow
+def test_modules_are_imported_only_on_request(folder: Folder) -> None:
+    folder.write("x.fn.py", "import nothing_like_it\ndef shape(data): ...\n")
+    assert folder.check(FN % "shape") == []
+    assert folder.check(FN % "shape", run=True) == ["P059"]
+    assert "x.fn.py line 1: ModuleNotFoundError" in folder.messages[0]
+    folder.write("x.fn.py", "def shape(data): ...\n")
+    assert folder.check(FN % "shape", run=True) == []
+
+
+@pytest.mark.parametrize(
+    ("schema", "expected"),
+    [
+        ('{"type": "object"}', []),
+        ("true", []),
+        ('{"$schema": "https://nowhere.example/x", "type": "object"}', []),
+        ("", ["P054"]),
+        ("[1]", ["P054"]),
+        ("5", ["P054"]),
+        ('{"type": "objekt"}', ["P054"]),
+        ('{"properties": {"a": {"minimum": "1"}}}', ["P054"]),
+        ('{"pattern": "("}', ["P054"]),
+        ("[" * 100_000, ["P054"]),
+    ],
+)
+def test_schema_files(folder: Folder, schema: str, expected: list[str]) -> None:
+    folder.write("s.json", schema)
+    text = PUSH.replace("via: push", "via: push, schema: s.json") + STDOUT
+    assert folder.check(text) == expected
+    agent = "agent: codex, with: { prompt: p, schema: ./s.json }"
+    node = f"nodes: {{ n: {{ from: input, {agent} }} }}\noutput: {{ from: n, to: stdout }}"
+    assert folder.check(PUSH + node) == expected
+
+
+def test_missing_files_and_templated_paths(folder: Folder) -> None:
+    text = PUSH.replace("via: push", "via: push, schema: %s") + STDOUT
+    assert folder.check(text % "nope.json") == ["P014"]
+    assert folder.check(text % "../work") == ["P014"]
+    assert folder.check(text % '"a\\0b"') == ["P014"]
+    assert folder.check(text % "'${env.X}.json'") == []
+    assert folder.check(PUSH + STDOUT + "fn: '${x}'\n") == []
+
+
+class TestTrust:
+    """P052."""
+
+    def origin(self, folder: Folder, *files: str) -> None:
+        hashes = {f: hashlib.sha256((folder.path / f).read_bytes()).hexdigest() for f in files}
+        marker = {"template": "kit", "template_hash": "abc", "modules": hashes}
+        folder.write(".pipo-origin.json", json.dumps(marker))
+
+    def home(self, tmp_path: Path, *hashes: str) -> Path:
+        home = tmp_path / "home"
+        home.mkdir(exist_ok=True)
+        (home / "trust.json").write_text(json.dumps({"trusted": list(hashes)}))
+        return home
+
+    def test_own_code_needs_no_trust(self, folder: Folder) -> None:
+        folder.write("x.fn.py", "def shape(data): ...\n")
+        folder.write(".pipo-origin.json", '{"template": "kit", "modules": {}}')
+        assert folder.check(FN % "shape") == []
+        assert folder.check(EXEC) == []
+
+    def test_a_module_of_a_template(self, folder: Folder, tmp_path: Path) -> None:
+        folder.write("x.fn.py", "def shape(data): ...\n")
+        self.origin(folder, "x.fn.py")
+        assert folder.check(FN % "shape") == ["P052"]
+        assert folder.check(FN % "shape", self.home(tmp_path)) == ["P052"]
+        assert folder.check(FN % "shape", self.home(tmp_path, "abc")) == []
+        folder.write("x.fn.py", "def shape(data): return 1\n")
+        assert folder.check(FN % "shape", self.home(tmp_path, "abc")) == ["P052"]
+        assert "edited since" in folder.messages[0]
+
+    def test_a_file_of_a_template_that_runs_programs(self, folder: Folder, tmp_path: Path) -> None:
+        folder.write("p.pipo", EXEC)
+        self.origin(folder, "p.pipo")
+        assert folder.check(EXEC) == ["P052"]
+        assert folder.check(EXEC, self.home(tmp_path, "abc")) == []
+        assert folder.check(EXEC + "# edited\n", self.home(tmp_path, "abc")) == ["P052"]
+        self.origin(folder, "p.pipo")
+        assert folder.check(PUSH + STDOUT) == []
+
+    def test_a_marker_that_cannot_be_read(self, folder: Folder) -> None:
+        for marker in ("", "[]", '{"modules": 5}'):
+            folder.write(".pipo-origin.json", marker)
+            assert folder.check(EXEC) == []

@@ -1,0 +1,256 @@
+"""Whatever a text is, it parses or is refused in the language's own words."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from pipo.lang import durations
+from pipo.lang.cron import BadCron, Cron
+from pipo.lang.document import Key, Map, Place, Scalar, paths, texts
+from pipo.lang.expressions import MISSING, LanguageError, compile_expression, parse_expression
+from pipo.lang.load import load
+from pipo.lang.placing import place_of
+from pipo.lang.templates import compile_template
+from pipo.lang.tree import printed
+from tests.unit.lang.reading import PUSH, STDOUT, findings, model
+
+few = settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
+)
+
+any_text = st.text(st.characters(), max_size=60)
+words = st.sampled_from(
+    [
+        *(
+            "data",
+            "meta",
+            ".a",
+            "[0]",
+            "['k']",
+            "?.b",
+            "len",
+            "(",
+            ")",
+            "json(",
+            "trim(",
+            "matches(",
+        ),
+        *(
+            "+",
+            "-",
+            "*",
+            "/",
+            "%",
+            "<",
+            "<=",
+            "==",
+            "!=",
+            "&&",
+            "||",
+            "??",
+            "?",
+            ":",
+            "!",
+            "in",
+            ",",
+        ),
+        *("1", "0", "1e21", ".5", "'x'", '"é"', "'\\ud83d'", "true", "null", "[", "]", "{", "}"),
+        *("a:", "=", "=>", "$", "${", "}", "$${", "\\", "`", "nope", "9007199254740993", " "),
+    ]
+)
+expression_text = st.lists(words, max_size=14).map(" ".join)
+yaml_words = st.sampled_from(
+    [
+        *(
+            "pipo: 1",
+            "name: x",
+            "input:",
+            "via: http",
+            "with:",
+            "nodes:",
+            "  n:",
+            "    from: input",
+        ),
+        *(
+            "    tap: log",
+            "output:",
+            "  to: stdout",
+            "  from: n",
+            "- a",
+            "? k",
+            ": v",
+            "&a [x]",
+            "*a",
+        ),
+        *("<<: *a", "{", "}", "[", "]", ",", "|", ">-", '"', "'", "#", "!!str", "---", "\t", "  "),
+        *("${data.", "on_error: {then: drop}", "schema: x.json", "fn: ./x.py", "filter: data.x >"),
+    ]
+)
+yaml_text = st.lists(st.tuples(yaml_words, st.sampled_from(["\n", "\n  ", " "])), max_size=16).map(
+    lambda parts: "".join(word + gap for word, gap in parts)
+)
+json_values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(10**20), 10**20)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(exclude_categories=["Cs"]), max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+
+
+@few
+@given(any_text | yaml_text)
+@example("a: &a [*a]")
+@example("? ? ?")
+@example("\ufeff")
+def test_the_loader_takes_any_text(text: str) -> None:
+    loaded = load(text, "x.pipo")
+    assert (loaded.root is None) == bool(loaded.findings)
+    lines = text.count("\n") + text.count("\r") + 2
+    for finding in loaded.findings:
+        assert finding.code == "P001"
+        assert 1 <= finding.line <= lines
+        assert finding.col >= 1
+    if loaded.root is not None:
+        for node, _ in paths(loaded.root):
+            assert node.place.line >= 1
+
+
+@few
+@given(yaml_text | any_text.map(lambda text: PUSH + STDOUT + "description: " + json.dumps(text)))
+def test_the_check_takes_any_text(text: str) -> None:
+    found = findings(text)
+    assert found == sorted(found, key=lambda f: (f.line, f.col))
+
+
+@few
+@given(
+    json_values, st.sampled_from(["description", "name", "nodes", "output", "input", "delivered"])
+)
+def test_the_check_takes_any_value_anywhere(value: Any, key: str) -> None:
+    blocks = {
+        "pipo": 1,
+        "name": "x",
+        "input": {"via": "push"},
+        "output": {"from": "input", "to": "stdout"},
+    }
+    findings(json.dumps({**blocks, key: value}))
+    findings(json.dumps({**blocks, "input": {"via": "http", "with": value, "validate": value}}))
+    findings(json.dumps({**blocks, "nodes": {"n": {"from": value, "tap": "log", "with": value}}}))
+
+
+@few
+@given(any_text | expression_text, json_values)
+def test_expressions_give_a_value_or_their_own_error(text: str, data: Any) -> None:
+    try:
+        compile_expression(text).evaluate({"data": data, "meta": {}})
+    except LanguageError as error:
+        assert 0 <= error.position <= len(text)
+
+
+@few
+@given(any_text | expression_text)
+def test_parse_print_parse_is_stable(text: str) -> None:
+    try:
+        once = printed(parse_expression(text))
+        again = printed(parse_expression(once))
+    except LanguageError:
+        return
+    assert again == once
+
+
+@few
+@given(any_text | expression_text, json_values)
+def test_templates_give_json_or_their_own_error(text: str, data: Any) -> None:
+    try:
+        template = compile_template({"a": [text], "b": text})
+        rendered = template.render({"data": data, "meta": {}})
+        assert isinstance(compile_template(text).text({"data": data, "meta": {}}), str)
+    except LanguageError as error:
+        assert 0 <= error.position <= len(text)
+    else:
+        json.dumps(rendered, allow_nan=False)
+
+
+@few
+@given(any_text | st.from_regex(r"[0-9]{1,3}(\.[0-9]+)?(ms|s|m|h|d)?", fullmatch=True))
+def test_durations_take_any_text(text: str) -> None:
+    try:
+        assert durations.parse(text) >= 0
+    except ValueError as error:
+        assert str(error)
+
+
+@few
+@given(
+    st.lists(st.sampled_from([*"0123456789*/-,", "L", "#", "MON", " "]), max_size=14).map("".join)
+)
+def test_cron_takes_any_text(text: str) -> None:
+    try:
+        assert Cron(text).next_after(1_800_000_000_000) > 1_800_000_000_000
+    except BadCron as error:
+        assert str(error)
+
+
+@few
+@given(json_values)
+def test_json_is_a_subset_of_the_language(value: Any) -> None:
+    """What JSON says, an expression says too."""
+    text = json.dumps(value)
+    try:
+        got = compile_expression(text).evaluate({})
+    except LanguageError as error:
+        assert error.kind == "limit" or "__proto__" in text  # noqa: PT017
+        return
+    assert json.loads(compile_template("x${data}").text({"data": got})[1:] or "null") == _doubles(
+        value
+    )
+
+
+def _doubles(value: Any) -> Any:
+    """The value as it is when its numbers are doubles."""
+    if isinstance(value, dict):
+        return {key: _doubles(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_doubles(item) for item in value]
+    return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+@few
+@given(
+    st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=30), st.sampled_from("'\"|>")
+)
+def test_every_character_of_a_scalar_has_a_place_in_the_file(text: str, style: str) -> None:
+    quoted = {
+        "'": "'" + text.replace("'", "''") + "'",
+        '"': json.dumps(text),
+        "|": "|\n  x" + text,
+        ">": ">\n  x" + text,
+    }[style]
+    source = f"key: {quoted}\nnext: 1\n"
+    root = load(source, "x").root
+    if not isinstance(root, Map):
+        return
+    for _, scalar in texts(root):
+        for offset in range(len(scalar.value) + 1):
+            place = place_of(scalar, offset)
+            assert 1 <= place.line <= 4
+            assert place.col >= 1
+
+
+def test_places_are_ordered_like_the_text() -> None:
+    source = PUSH + STDOUT
+    root = load(source, "x").root
+    assert isinstance(root, Map)
+    keys = [node.place for node, _ in paths(root) if isinstance(node, Key)]
+    assert keys == sorted(keys)
+    assert model(source).name == "tried"
+    assert place_of(Scalar(MISSING, "", Place(1, 1)), 0) == Place(1, 1)

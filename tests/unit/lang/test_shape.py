@@ -1,0 +1,215 @@
+"""P002: keys and values, by the file's own schemas and by the connectors' manifests."""
+
+from __future__ import annotations
+
+import pytest
+
+from .reading import HEAD, PUSH, STDOUT, codes, findings, found
+
+
+def only(text: str) -> tuple[str, str]:
+    [finding] = findings(text)
+    assert finding.code == "P002"
+    return finding.message, finding.hint
+
+
+def output(settings: str, to: str = "sqlite") -> str:
+    return PUSH + f"output: {{ from: input, to: {to}, with: {settings} }}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "hint"),
+    [
+        (
+            PUSH + STDOUT + "concurency: 2",
+            "unknown key `concurency`",
+            "did you mean `concurrency`?",
+        ),
+        (
+            PUSH + STDOUT + "concurrency: 0",
+            "`concurrency` takes at least 1, found the number 0",
+            "",
+        ),
+        (
+            PUSH + STDOUT + 'buffer: { max: "100" }',
+            "`max` takes a whole number, found the text '100'",
+            "write the number without quotes",
+        ),
+        (PUSH + STDOUT + "secrets: { a: s3cr3t }", "`a` takes a reference: env:NAME", ""),
+        (PUSH + STDOUT + "lifetime: { ttl: 1 h }", "`ttl` takes a duration such as 250ms", ""),
+        (PUSH + STDOUT + "lifetime: { ttl: '5m ' }", "`ttl` takes a duration such as 250ms", ""),
+        (PUSH + STDOUT + "retention: { dlq: never }", "`dlq`", ""),
+        (
+            PUSH + STDOUT + "agent: { actions: [stop] }",
+            "`actions[0]` cannot be the text 'stop'",
+            "",
+        ),
+        (PUSH + STDOUT + "agent: { control: yes }", "`control` takes true or false", "write true"),
+        (PUSH + STDOUT + "errors: { retry: .inf }", ".inf is no number that JSON can hold", ""),
+        (
+            PUSH + STDOUT + "errors: { then: retry }",
+            "`then` cannot be the text 'retry'",
+            "it takes",
+        ),
+        (
+            PUSH + STDOUT + "delivered: { stall: { then: pause } }",
+            "`after` is missing in `stall`",
+            "How long",
+        ),
+        (
+            PUSH + STDOUT + "delivered: { check: akc }",
+            "there is no check `akc`",
+            "did you mean `ack`",
+        ),
+        (
+            PUSH + STDOUT + "delivered: { check: ack, with: { x: 1 } }",
+            "unknown key `x` in `delivered.with`",
+            "it takes no settings",
+        ),
+        (HEAD + STDOUT + "input: { via: kafka }", "there is no input `kafka`", "there are: http"),
+        (HEAD + STDOUT + "input: { with: {} }", "`via` is missing in `input`", ""),
+        (
+            HEAD + STDOUT + "input: { via: http, with: { path: nope } }",
+            "`path` takes a path that starts with `/`",
+            "",
+        ),
+        (
+            HEAD + STDOUT + "input: { via: http, with: { listen: '${env.PORT}' } }",
+            "`listen` takes a whole number",
+            "no template is taken here",
+        ),
+        (
+            HEAD + STDOUT + "input: { via: http, with: { auth: { header: X } } }",
+            "`equals` is missing in `auth`",
+            "",
+        ),
+        (
+            HEAD + STDOUT + "input: { via: system, with: { every: 5s, metrics: [cpu, cpu] } }",
+            "`metrics` holds an item twice",
+            "",
+        ),
+        (
+            HEAD + STDOUT + "input: { via: telegram, with: { poll_every: 500ms } }",
+            "`poll_every` takes at least 1s",
+            "",
+        ),
+        (
+            HEAD + STDOUT + "input: { via: push, with: { a: 1 } }",
+            "unknown key `a` in `with`",
+            "no sett",
+        ),
+        (
+            PUSH + "output: { from: input, to: mysql }",
+            "there is no output `mysql`",
+            "there are: file",
+        ),
+        (PUSH + "output: { from: 5, to: stdout }", "`from` takes a text or a list", ""),
+        (
+            PUSH + "output: { from: [], to: stdout }",
+            "`from` takes a list of at least 1, found 0",
+            "",
+        ),
+        (output("{ path: x.db }"), "`table` is missing in `with`", "The table."),
+        (PUSH + "output: { from: input, to: sqlite }", "`path` is missing", ""),
+        (output("{ path: x, table: 'a b' }"), "`table` takes letters, digits and `_`", ""),
+        (output("{ path: x, table: '${data.t}' }"), "`table` takes letters", ""),
+        (output("{ path: x, table: t, create: no }"), "`create` takes true or false", "write true"),
+        (
+            output("{ path: x, table: t, columns: { packet_id: 1, 'a b': 2 } }"),
+            "the name `a b` in `columns` is not letters, digits and `_`",
+            "",
+        ),
+        (
+            output("{ url: x, success: [200, true] }", "http"),
+            "`success[1]` takes a whole number",
+            "",
+        ),
+        (
+            output("{ url: x, success: true }", "http"),
+            "`success` takes a whole number or a text",
+            "",
+        ),
+        (
+            output("{ url: x, success: ['${data.s}'] }", "http"),
+            "`success[0]` takes no template",
+            "",
+        ),
+        (
+            output("{ url: x, headers: { A: 5 } }", "http"),
+            "`A` takes a text, found the number 5",
+            "",
+        ),
+    ],
+)
+def test_messages(text: str, message: str, hint: str) -> None:
+    found_message, found_hint = next(
+        (f.message, f.hint) for f in findings(text) if f.code == "P002"
+    )
+    assert found_message.startswith(message)
+    assert hint in found_hint
+    assert found_hint
+
+
+def test_a_missing_key_is_placed_on_its_block() -> None:
+    assert found(PUSH + "output:\n  from: input\n  to: sqlite\n  with:\n    path: ./x.db\n") == [
+        ("P002", 8, 5)
+    ]
+    assert found(PUSH + "output:\n  from: input\n  to: sqlite\n") == [
+        ("P002", 5, 3),
+        ("P002", 5, 3),
+    ]
+
+
+def test_an_unknown_key_is_placed_on_the_key_also_in_a_merge() -> None:
+    text = PUSH + STDOUT.replace("stdout }", "stdout, with: { <<: *base } }")
+    assert found("base: &base { nope: 1 }\n" + text) == [("P002", 1, 1), ("P002", 5, 48)]
+
+
+def test_a_check_needs_one_of_two_keys() -> None:
+    text = output("{ path: x, table: t }") + "delivered: { check: query, with: { params: [] } }"
+    assert only(text)[0] == "`delivered.with` needs `sql` or `query`"
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        "output: { from: input, to: http, with: { url: '${data.u}', method: PUT, success: 204 } }",
+        "output: { from: input, to: telegram, with: { chat_id: '${data.c}', text: x } }",
+        "output: { from: input, to: telegram, with: { chat_id: -5 } }",
+        "output: { from: input, to: pipeline, with: { pipeline: '${data.p}' } }",
+        "output: { from: input, to: sqlite, with: { path: '${data.p}.db', table: t } }\n"
+        "delivered: { check: row_count, with: { query: SELECT 1, min: '${data.n}' } }",
+        "output: { from: input, to: file, with: { path: x } }\n"
+        "delivered: { check: checksum, with: { sha256: '${data.h}' } }",
+    ],
+)
+def test_templates_where_they_are_taken(extra: str) -> None:
+    assert codes(PUSH + extra) == []
+
+
+def test_numbers_and_versions() -> None:
+    assert only(PUSH.replace("pipo: 1", 'pipo: "1"') + STDOUT)[0] == (
+        "`pipo` must be 1, found the text '1'"
+    )
+    assert codes(PUSH.replace("pipo: 1", "pipo: 1.0") + STDOUT) == []
+
+
+@pytest.mark.seed("O001")
+def test_a_pipeline_has_exactly_one_output() -> None:
+    assert codes(PUSH) == ["P002"]
+    assert codes(PUSH + "output:\n  - { from: input, to: stdout }\n") == ["P002"]
+
+
+@pytest.mark.seed("D058", "D059")
+def test_a_stall_needs_after_and_knows_three_words() -> None:
+    stall = PUSH + STDOUT + "agent: { control: true }\ndelivered: { stall: { %s } }"
+    assert codes(stall % "then: pause") == ["P002"]
+    for word in ("notify", "pause", "agent"):
+        assert codes(stall % f"after: 5m, then: {word}") == []
+    assert codes(stall % "after: 5m, then: halt") == ["P002"]
+
+
+@pytest.mark.seed("O067")
+def test_a_batch_needs_a_size() -> None:
+    text = output("{ path: x, table: t }").replace("with:", "batch: { within: 2s }, with:")
+    assert codes(text) == ["P002"]
