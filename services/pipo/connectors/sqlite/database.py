@@ -270,9 +270,10 @@ class _StartOver(Exception):
 def _runs(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
     """Neighbours of one shape, cut to what one statement holds."""
     for shape, group in groupby(rows, key=lambda row: row.shape):
-        run = list(group)
-        size = statements.rows_per_statement(shape)
-        yield from (run[n : n + size] for n in range(0, len(run), size))
+        left = list(group)
+        for count in statements.cuts(shape, len(left)):
+            yield left[:count]
+            left = left[count:]
 
 
 def _new_or_not(rowids: Sequence[int | None], new: range) -> list[Result]:

@@ -5,12 +5,15 @@ The texts are kept, so the driver finds its prepared statement by the same objec
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import lru_cache
 
 from pipo.connectors.sqlite.rows import Shape
 
-ROWS_PER_STATEMENT = 64
+ROWS_MAX = 256
+ROWS_STEP = 64
 _VARIABLES_MAX = 30_000
+_TEXT_MAX = 16_000  # a longer text would not be kept by the driver
 
 
 def quoted(name: str) -> str:
@@ -18,23 +21,34 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def rows_per_statement(shape: Shape) -> int:
-    """How many rows one INSERT of this shape may hold."""
-    return max(1, min(ROWS_PER_STATEMENT, _VARIABLES_MAX // len(shape.columns)))
+def cuts(shape: Shape, count: int) -> Iterator[int]:
+    """Numbers of rows, one per INSERT, that make up `count`.
+
+    Few different numbers, so that their prepared statements are worth keeping: any up
+    to a step, then whole steps.
+    """
+    width = len(shape.columns)
+    most = max(1, min(ROWS_MAX, _VARIABLES_MAX // width, _TEXT_MAX // (2 * width + 2)))
+    while count:
+        taken = min(count, most)
+        if taken > ROWS_STEP:
+            taken -= taken % ROWS_STEP
+        yield taken
+        count -= taken
 
 
 @lru_cache(maxsize=1024)
 def insert(shape: Shape, row_count: int) -> str:
     """Writes rows; one whose key is there already changes nothing, or its other columns."""
     columns = ", ".join(map(quoted, shape.columns))
-    holes = f"({', '.join('?' * len(shape.columns))})"
+    holes = f"({','.join('?' * len(shape.columns))})"
     others = [quoted(name) for name in shape.columns if name != shape.key]
     if shape.upsert and others:
         action = "UPDATE SET " + ", ".join(f"{name} = excluded.{name}" for name in others)
     else:
         action = "NOTHING"
     return (
-        f"INSERT INTO {quoted(shape.table)} ({columns}) VALUES {', '.join([holes] * row_count)}"
+        f"INSERT INTO {quoted(shape.table)} ({columns}) VALUES {','.join([holes] * row_count)}"
         f" ON CONFLICT ({quoted(shape.key)}) DO {action}"
     )
 

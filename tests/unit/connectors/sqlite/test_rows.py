@@ -125,7 +125,7 @@ def shape(*columns: str, upsert: bool = False) -> Shape:
 
 def test_the_sql_of_an_insert() -> None:
     assert statements.insert(shape("k", "order"), 2) == (
-        'INSERT INTO "a""b" ("k", "order") VALUES (?, ?), (?, ?) ON CONFLICT ("k") DO NOTHING'
+        'INSERT INTO "a""b" ("k", "order") VALUES (?,?),(?,?) ON CONFLICT ("k") DO NOTHING'
     )
     assert statements.insert(shape("k", "v", upsert=True), 1).endswith(
         'ON CONFLICT ("k") DO UPDATE SET "v" = excluded."v"'
@@ -133,11 +133,26 @@ def test_the_sql_of_an_insert() -> None:
     assert statements.insert(shape("k", upsert=True), 1).endswith("DO NOTHING")
 
 
-def test_wide_rows_make_short_statements() -> None:
-    wide = shape(*(f"c{n}" for n in range(1000)))
-    assert statements.rows_per_statement(wide) == 30
-    assert statements.rows_per_statement(shape("k")) == 64
-    assert statements.rows_per_statement(shape(*(f"c{n}" for n in range(40_000)))) == 1
+def wide(columns: int) -> Shape:
+    return shape(*(f"c{n}" for n in range(columns)))
+
+
+@pytest.mark.parametrize(
+    ("columns", "count", "cut"),
+    [
+        (3, 1, [1]),
+        (3, 63, [63]),
+        (3, 200, [192, 8]),
+        (3, 600, [256, 256, 64, 24]),
+        (100, 200, [64, 64, 64, 8]),
+        (1000, 20, [7, 7, 6]),
+        (40_000, 2, [1, 1]),
+    ],
+)
+def test_a_group_is_cut_into_few_kinds_of_statements(
+    columns: int, count: int, cut: list[int]
+) -> None:
+    assert list(statements.cuts(wide(columns), count)) == cut
 
 
 def test_the_sql_of_a_table() -> None:
