@@ -28,6 +28,15 @@ PREFIX = "/in/"
 # A body whose next bytes do not come within this time is given up.
 BODY_PAUSE_S = 30.0
 RETRY_AFTER = (("Retry-After", "1"),)
+# A head always fits into a message beside a piece of a body.
+HEAD_BYTES_MAX = 64 * 1024
+# What a header costs in a message beside its text, and what the forwarded ones cost.
+HEADER_BYTES = 8
+FORWARDED_BYTES = 256
+
+_TOO_LONG = BadRequest(
+    f"path, query and headers are longer than {HEAD_BYTES_MAX // 1024} KiB", hint="send less"
+)
 
 
 class Ingress:
@@ -219,11 +228,19 @@ def _valid(text: str) -> str:
 def _head(request: web.BaseRequest, path: str, query: str) -> Head:
     """The request's head as it came, and who sent it (X-Forwarded-*)."""
     peer = request.remote or ""
-    headers = [(n.decode("latin-1"), v.decode("latin-1")) for n, v in request.raw_headers]
+    size = len(path) + len(query)
+    headers = []
+    for name, value in request.raw_headers:
+        headers.append((name.decode("latin-1"), value.decode("latin-1")))
+        size += len(name) + len(value) + HEADER_BYTES
+    if size > HEAD_BYTES_MAX:
+        raise _Refused(refusal(_TOO_LONG, status=431))
     had = request.headers
     headers.append(("X-Forwarded-For", peer))
     if "X-Forwarded-Host" not in had and (host := had.get("Host")) is not None:
         headers.append(("X-Forwarded-Host", host))
     if "X-Forwarded-Proto" not in had:
         headers.append(("X-Forwarded-Proto", "http"))
-    return Head(request.method, path, query, headers, peer, request.content_length)
+    return Head(
+        request.method, path, query, headers, peer, request.content_length, size + FORWARDED_BYTES
+    )

@@ -58,6 +58,8 @@ class Head:
     headers: Sequence[tuple[str, str]]
     peer: str
     content_length: int | None
+    size: int
+    """Bytes of all of it, about."""
 
 
 @dataclass(slots=True)
@@ -96,7 +98,7 @@ class Lane:
 
         With `last` False, `send_piece` follows. The answer raises NotSent or NotAnswered.
         """
-        size = PART_BYTES + len(body) + len(head.path) + len(head.query)
+        size = PART_BYTES + len(body) + head.size
         if self._open_bytes + size > MESSAGE_BYTES_MAX:
             self._seal()
         request_id = self._last_id = self._last_id + 1
@@ -111,7 +113,6 @@ class Lane:
         add = to.headers.add
         for name, value in head.headers:
             add(name=name, value=value)
-            size += len(name) + len(value) + 8
         self._open_bytes += size
         answer = self._waiting[request_id] = self._loop.create_future()
         if self.closed:

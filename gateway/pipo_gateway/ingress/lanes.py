@@ -12,11 +12,14 @@ from pipo.errors import InvalidState, NotFound, PipoError, Unavailable
 from pipo.home.registry import Entry
 from pipo.rpc.errors import calling
 from pipo.rpc.stubs import pipeline_pb2
+from pipo.telemetry.logs import logger
 from pipo_gateway.ingress.lane import Lane
 
 OPEN_TIMEOUT_S = 5.0
 # A pipeline that could not be reached is not dialled again for this long.
 PAUSE_S = 0.25
+
+_log = logger("gateway.lanes")
 
 
 class Pipelines(Protocol):
@@ -77,7 +80,12 @@ class Lanes:
             self._opening[name] = opening
             opening.add_done_callback(lambda _: self._opening.pop(name, None))
         # The attempt belongs to all who wait for it: one that leaves does not end it.
-        return await asyncio.shield(opening)
+        try:
+            return await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            if not opening.cancelled():
+                raise
+            raise Unavailable("the gateway is stopping", hint="try again in a moment") from None
 
     async def close(self) -> None:
         """Ends every lane; what waits counts as not answered. Safe twice."""
@@ -139,8 +147,13 @@ class Lanes:
         self._lanes[name] = (lane, peer.entry)
         running = asyncio.create_task(lane.run(), name=f"lane to {name}")
         self._running.add(running)
-        running.add_done_callback(self._running.discard)
+        running.add_done_callback(self._ended)
         return lane
+
+    def _ended(self, running: asyncio.Task[None]) -> None:
+        self._running.discard(running)
+        if not running.cancelled() and (error := running.exception()) is not None:
+            _log.error("a lane ended by a bug", action="lane.bug", exc_info=error)
 
     def _remember(self, name: str, error: PipoError, entry: Entry | None) -> PipoError:
         """Keeps the refusal: a short while, or as long as the process is the same."""

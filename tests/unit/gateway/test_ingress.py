@@ -373,6 +373,17 @@ async def test_a_client_that_leaves_is_told_to_the_pipeline(
         await pipeline.cancelled_event.wait()
 
 
+async def test_a_head_that_is_too_long_is_431(
+    pipeline: FakePipeline, client: aiohttp.ClientSession
+) -> None:
+    headers = {f"X-{number}": "x" * 15_000 for number in range(6)}
+    async with client.post(PATH, headers=headers) as got:
+        assert got.status == 431
+    headers = {f"X-{number}": "x" * 15_000 for number in range(4)}
+    async with client.post(PATH, headers=headers) as got:
+        assert got.status == 202
+
+
 async def test_what_is_not_http_is_a_json_400(gateway: Gateway) -> None:
     answer = await exchange(gateway, b"NONSENSE\r\n\r\n")
     assert answer.startswith(b"HTTP/1.1 400 ")
