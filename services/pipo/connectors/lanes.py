@@ -14,7 +14,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 
 class Closable(Protocol):
-    """What a lane works on; `close` runs on the lane's own thread."""
+    """What a lane works on; `close` runs on the lane's own thread and does not fail."""
 
     def close(self) -> None: ...
 
@@ -48,8 +48,7 @@ class Lanes(Generic[T]):
     async def close(self) -> None:
         """Closes every lane, once its jobs have ended."""
         lanes, self._lanes = self._lanes, {}
-        for lane in lanes.values():
-            await lane.close()
+        await asyncio.gather(*(lane.close() for lane in lanes.values()))
 
     async def _make_room(self) -> None:
         while len(self._lanes) >= self._limit:
@@ -76,5 +75,7 @@ class _Lane(Generic[T]):
         return await asyncio.wrap_future(future)
 
     async def close(self) -> None:
-        await asyncio.wrap_future(self._thread.submit(self._thing.close))
-        self._thread.shutdown(wait=False)
+        try:
+            await asyncio.wrap_future(self._thread.submit(self._thing.close))
+        finally:
+            self._thread.shutdown(wait=False)

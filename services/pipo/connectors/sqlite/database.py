@@ -87,11 +87,10 @@ class Database:
             raise whole_failure(self._path, error) from error
 
     def close(self) -> None:
-        """Closes the database; its rollback journal goes with it."""
-        if self._open is not None and identity(self._path) == self._identity:
-            with suppress(apsw.Error):
-                if self._query("PRAGMA journal_mode") == [("persist",)]:
-                    self._query("PRAGMA journal_mode = DELETE")
+        """Closes the database; its rollback journal goes with it, if the file is still ours."""
+        with suppress(apsw.Error, OSError):
+            if self._open is not None and identity(self._path) == self._identity:
+                self._drop_journal()
         self._disconnect()
 
     # ── opening ──────────────────────────────────────────────────────────────
@@ -124,6 +123,10 @@ class Database:
         if self._query("PRAGMA journal_mode") == [("delete",)]:
             self._query("PRAGMA journal_mode = PERSIST")
             self._query(f"PRAGMA journal_size_limit = {_JOURNAL_BYTES_KEPT}")
+
+    def _drop_journal(self) -> None:
+        if self._query("PRAGMA journal_mode") == [("persist",)]:
+            self._query("PRAGMA journal_mode = DELETE")
 
     def _disconnect(self) -> None:
         self._tables.clear()
