@@ -272,6 +272,21 @@ async def test_a_trigger_that_appears_later_does_not_mix_up_rowids(tmp_path: Pat
     assert [row[0] for row in rows(where)] == ["a", "c"]
 
 
+async def test_a_trigger_that_appears_before_a_group_of_many_shapes(tmp_path: Path) -> None:
+    where = settings(tmp_path)
+    ask(where, "CREATE TABLE t (packet_id PRIMARY KEY, a, b)")
+    output = CASE.build(tmp_path)
+    await write(output, where, ("x", {"a": 1}))
+    ask(
+        where,
+        "CREATE TABLE log (n)",
+        "CREATE TRIGGER g AFTER INSERT ON t BEGIN INSERT INTO log VALUES (1); END",
+    )
+    flush = await write(output, where, ("p", {"a": 1}), ("q", {"b": 1}), ("r", {"a": 2}))
+    await output.close()
+    assert flush.results == [{"rowid": n, "changes": 1} for n in (2, 3, 4)]
+
+
 async def test_a_table_dropped_and_made_again_is_written(tmp_path: Path) -> None:
     where = settings(tmp_path)
     output = CASE.build(tmp_path)

@@ -55,6 +55,7 @@ class Database:
         self._identity: Identity | None = None
         self._open: apsw.Connection | None = None
         self._tables: dict[str, Table] = {}
+        self._has_new_triggers = False
 
     def write(self, rows: Sequence[Row], *, atomic: bool) -> list[Result]:
         """Per row, in order, `{rowid, changes}` or why it was not written.
@@ -62,13 +63,16 @@ class Database:
         Durable: what has a result survives a power cut.
         Raises: WriteFailed, when nothing was written; with `atomic`, whenever a row fails.
         """
+        if self._has_new_triggers:
+            self._tables.clear()
+            self._has_new_triggers = False
         try:
             self._connect()
             if all(self._is_easy(row.shape) for row in rows):
                 with suppress(_NotAtOnce):
                     return self._at_once(rows)
             return self._one_by_one(rows, atomic=atomic)
-        except (*WHOLE, OSError) as error:
+        except (apsw.Error, OSError) as error:
             self._disconnect()
             raise whole_failure(self._path, error) from error
 
@@ -175,8 +179,7 @@ class Database:
             return [{"rowid": last - changes + 1 + n, "changes": 1} for n in range(changes)]
         rowids = self._rowids(run)
         if not untouched:
-            # Somebody gave the table a trigger; look at it again before the next group.
-            self._tables.clear()
+            self._has_new_triggers = True
         if changes == len(run):
             return [{"rowid": rowid, "changes": 1} for rowid in rowids]
         return _new_or_not(rowids, range(last - changes + 1, last + 1))
