@@ -23,6 +23,8 @@ from pipo import payload
 
 # A fold never applies more patches than this: then the value is stored whole.
 PATCHES_MAX = 32
+# Below this depth a value that differs is set whole.
+DEPTH_MAX = 64
 
 Path = tuple[str | int, ...]
 Op = list[Any]
@@ -89,6 +91,10 @@ def _apply(value: Any, op: Op) -> None:
 def _diff(before: Any, after: Any, path: Path, ops: list[Op]) -> None:
     """Adds the ops that lead from `before` to `after`, which stand at `path`."""
     if before is after:
+        return
+    if len(path) == DEPTH_MAX:
+        if payload.encode(before) != payload.encode(after):
+            ops.append([list(path), after])
         return
     if type(before) is type(after):
         if isinstance(after, dict):

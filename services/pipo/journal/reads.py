@@ -236,7 +236,7 @@ async def state_of(rows: Rows, packet_id: str) -> str | None:
 UNIT_BIRTH: Final = "SELECT CAST(data AS BLOB) FROM units WHERE id = ?"
 UNIT_PATCHES: Final = """
 SELECT patch FROM events WHERE unit = ? AND patch IS NOT NULL
-ORDER BY seq DESC LIMIT (SELECT patched + 1 FROM units WHERE id = ?)
+ORDER BY seq DESC LIMIT coalesce((SELECT patched + 1 FROM units WHERE id = ?), 0)
 """
 
 
