@@ -101,7 +101,11 @@ class HttpServer:
         """
         loop = asyncio.get_running_loop()
         try:
-            self._listening = await loop.create_server(self._server, bind, port, backlog=1024)
+            # In two steps, so that a start that is cancelled knows the socket that it must close.
+            self._listening = await loop.create_server(
+                self._server, bind, port, backlog=1024, start_serving=False
+            )
+            await self._listening.start_serving()
         except OSError as error:
             if error.errno != errno.EADDRINUSE:
                 raise

@@ -81,7 +81,10 @@ class Access:
         Raises: Unavailable, without a runner host; the host's reason, when it cannot start.
         """
         requests.check_start(request)
-        return await self._hosts.start(request)
+        started = await self._hosts.start(request)
+        self.forget(started.name)
+        whole = await self._info(started.name)
+        return whole if whole.status else started
 
     async def start_known(self, name: str) -> pipo_pb2.PipelineInfo:
         """Starts a pipeline that the home knows by name. Raises: NotFound; as `start`."""

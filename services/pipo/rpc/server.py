@@ -66,9 +66,13 @@ async def serve(
         (*names, health.SERVICE_NAME, reflection.SERVICE_NAME), server
     )
     bound = _bind(server, bind, port)
-    await server.start()
-    for name in names:
-        await watched.set(name, health_pb2.HealthCheckResponse.SERVING)
+    try:
+        await server.start()
+        for name in names:
+            await watched.set(name, health_pb2.HealthCheckResponse.SERVING)
+    except BaseException:
+        await server.stop(0)
+        raise
     return RunningServer(bound, server, watched)
 
 

@@ -1,0 +1,149 @@
+"""Start and stop through runner hosts: real servers, entries and leases."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from pipo.access import Access
+from pipo.clock import SystemClock
+from pipo.errors import Conflict, NotFound, PipoError, Unavailable
+from pipo.home import Home, desired, registry, tokens
+from pipo.home.desired import Desired
+from pipo.home.leases import Lease
+from pipo.home.registry import Entry, ServiceEntry
+from pipo.rpc.server import RunningServer, serve
+from pipo.rpc.stubs import pipo_pb2, runner_pb2_grpc
+
+
+class FakeHost(runner_pb2_grpc.RunnerServicer):
+    """Remembers what it was asked."""
+
+    def __init__(self, id: str) -> None:
+        self.id = id
+        self.asked: list[Any] = []
+        self.raises: PipoError | None = None
+        self.server: RunningServer | None = None
+        self.lease: Lease | None = None
+
+    async def start(self, home: Home) -> FakeHost:
+        self.lease = Lease.acquire(
+            registry.service_lease(home, "runner", self.id), clock=SystemClock()
+        )
+        token = tokens.internal_token(home)
+        self.server = await serve(self, bind="127.0.0.1", port=0, internal_token=token)
+        address = f"127.0.0.1:{self.server.port}"
+        registry.write_service(
+            home, ServiceEntry("runner", self.id, os.getpid(), "here", address, "", 1)
+        )
+        return self
+
+    async def stop(self) -> None:
+        assert self.server is not None
+        assert self.lease is not None
+        await self.server.stop(0)
+        self.lease.release()
+
+    async def Start(self, request: Any, context: Any) -> pipo_pb2.PipelineInfo:
+        self.asked.append(request)
+        if self.raises is not None:
+            raise self.raises
+        return pipo_pb2.PipelineInfo(name="signups", state="running", runner=self.id)
+
+    async def Stop(self, request: Any, context: Any) -> pipo_pb2.StopReply:
+        self.asked.append(request)
+        return pipo_pb2.StopReply(pipeline=request.pipeline, state="draining")
+
+    async def List(self, request: Any, context: Any) -> pipo_pb2.ListPipelinesReply:
+        return pipo_pb2.ListPipelinesReply()
+
+    async def Adopt(self, request: Any, context: Any) -> pipo_pb2.ListPipelinesReply:
+        return pipo_pb2.ListPipelinesReply()
+
+
+MakeHost = Callable[[str], Awaitable[FakeHost]]
+
+
+@pytest_asyncio.fixture
+async def host(home: Home) -> AsyncIterator[MakeHost]:
+    made: list[FakeHost] = []
+
+    async def start(id: str) -> FakeHost:
+        made.append(await FakeHost(id).start(home))
+        return made[-1]
+
+    yield start
+    for one in made:
+        await one.stop()
+
+
+def entry(name: str, runner: str) -> Entry:
+    return Entry(
+        pipeline=name,
+        version=1,
+        pid=1,
+        host="here",
+        address="127.0.0.1:9",
+        listen=None,
+        ttl=None,
+        state="running",
+        status="active",
+        started_at=1,
+        runner=runner,
+        file="/w/x.pipo",
+        restarts=0,
+    )
+
+
+async def test_the_host_with_the_fewest_pipelines_starts_the_next(
+    home: Home, access: Access, host: MakeHost
+) -> None:
+    busy, free = await host("a"), await host("b")
+    registry.write(home, entry("x", "a"))
+    info = await access.start(pipo_pb2.StartRequest(target="/w/signups.pipo"))
+    assert info.runner == "b"
+    assert [r.target for r in free.asked] == ["/w/signups.pipo"]
+    assert not busy.asked
+
+
+async def test_a_refusal_of_the_host_is_the_answer(access: Access, host: MakeHost) -> None:
+    one = await host("a")
+    one.raises = Conflict("signups is already running", hint="stop it first")
+    with pytest.raises(Conflict, match="already running") as refused:
+        await access.start(pipo_pb2.StartRequest(target="signups"))
+    assert refused.value.hint == "stop it first"
+
+
+async def test_without_a_host_nothing_starts(access: Access) -> None:
+    with pytest.raises(Unavailable, match="no runner host is running"):
+        await access.start(pipo_pb2.StartRequest(target="signups"))
+    with pytest.raises(NotFound):
+        await access.start_known("signups")
+
+
+async def test_a_stop_goes_to_the_host_that_supervises(
+    home: Home, access: Access, host: MakeHost
+) -> None:
+    other, own = await host("a"), await host("b")
+    desired.write(home.pipeline("x"), Desired("running", "/w/x.pipo", state="running"))
+    registry.write(home, entry("x", "b"))
+    reply = await access.stop(pipo_pb2.StopRequest(pipeline="x", now=True))
+    assert (reply.state, own.asked[0].now) == ("draining", True)
+    assert not other.asked
+
+
+async def test_a_pipeline_in_backoff_without_any_host_is_noted_as_stopped(
+    home: Home, access: Access
+) -> None:
+    desired.write(home.pipeline("x"), Desired("running", "/w/x.pipo", state="backoff"))
+    reply = await access.stop(pipo_pb2.StopRequest(pipeline="x"))
+    assert (reply.state, reply.already) == ("stopped", False)
+    found = desired.read(home.pipeline("x"))
+    assert found is not None
+    assert found.desired == "stopped"
+    again = await access.stop(pipo_pb2.StopRequest(pipeline="x"))
+    assert (again.state, again.already) == ("stopped", True)
