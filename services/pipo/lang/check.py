@@ -12,12 +12,13 @@ Source: facts §7; design §8.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipo.errors import Finding, InvalidPipeline
-from pipo.lang import model
+from pipo.lang import model, schema, validation
 from pipo.lang.document import plain
 from pipo.lang.draft import Draft
 from pipo.lang.load import decode, load
@@ -107,6 +108,26 @@ def parse(source: Source, manifests: Mapping[str, Manifest], home: Path | None =
             hint=first.hint,
         )
     return report.pipeline
+
+
+def restore(source: Source) -> Pipeline:
+    """The model of a text that passed its check when it was stored, as a version's has.
+
+    Nothing outside the text is looked at: its files may have moved on since.
+    Raises: InvalidPipeline, when the text no longer has the shape of a pipeline.
+    """
+    loaded = load(source.text, source.file)
+    why = loaded.findings[0].message if loaded.findings else ""
+    if loaded.root is not None:
+        faults = validation.faults(schema.FILE, loaded.root, "")
+        why = faults[0].message if faults else ""
+        with suppress(KeyError, StopIteration):
+            if not faults:
+                return model.build(plain(loaded.root))
+    raise InvalidPipeline(
+        f"{source.file}: the stored text is no pipeline: {why or 'a block is missing'}",
+        findings=loaded.findings,
+    )
 
 
 def shown(file: str, finding: Finding) -> str:

@@ -100,7 +100,7 @@ def _report(draft: Draft, fault: Fault) -> None:
 def _connector(draft: Draft, block: Block, key: str, role: str) -> None:
     """The connector of an input or the output: known, and with the settings that it takes."""
     name = block.text(key)
-    if name is None or (block.map.get(key) is not name):
+    if name is None:
         return
     found_ = draft.role(role, name.value)
     if found_ is None:

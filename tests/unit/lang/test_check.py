@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from pipo.errors import InvalidPipeline
-from pipo.lang.check import Source, check, parse, shown
+from pipo.lang.check import Source, check, parse, restore, shown
 from pipo.lang.codes import CODES
 
 from .reading import HEAD, MANIFESTS, PUSH, STDOUT, codes, findings, found
@@ -153,3 +153,12 @@ def test_a_broken_block_is_not_judged_further_and_the_others_are() -> None:
 def test_without_an_output_the_graph_is_not_judged() -> None:
     text = PUSH + "nodes: { a: { from: input, tap: log }, b: { from: nope, tap: log } }\n"
     assert codes(text) == ["P002", "P010"]
+
+
+def test_a_stored_text_is_read_without_its_files() -> None:
+    text = PUSH.replace("via: push", "via: push, schema: ./gone.json") + STDOUT
+    assert codes(text) == ["P014"]
+    assert restore(Source(text, "v1")).inputs[0].schema == "./gone.json"
+    for broken in ("a: [", "", "pipo: 1", PUSH + STDOUT + "nope: 1", HEAD + STDOUT):
+        with pytest.raises(InvalidPipeline, match="v1: the stored text is no pipeline"):
+            restore(Source(broken, "v1"))

@@ -27,12 +27,23 @@ class Wiring:
 def sources(draft: Draft) -> Wiring:
     """P010, P011, P016: what every `from` means."""
     wiring = Wiring()
+    inputs = [block.name for block in draft.inputs]
+    known = [*inputs, *_outlets(draft)]
     for target, block in _steps(draft):
         found = block.sources
         if not found:
             wiring.loose.add(target)
         for entry in found:
-            _entry(draft, wiring, target, entry)
+            name, _, branch = entry.value.partition(".")
+            if "." in branch or (name not in inputs and name not in draft.nodes):
+                _unknown(draft, entry, known)
+                wiring.loose.add(target)
+                wiring.doubtful.add(name)
+                continue
+            wiring.edges.append(Edge(name, branch, target))
+            node = None if name in inputs else draft.nodes[name]
+            if not _fits(draft, entry, list(node.branches.entries) if node else []):
+                wiring.doubtful.add(name)
     return wiring
 
 
@@ -42,39 +53,35 @@ def _steps(draft: Draft) -> Iterator[tuple[str, Block]]:
         yield OUTPUT, draft.output
 
 
-def _entry(draft: Draft, wiring: Wiring, target: str, entry: Scalar) -> None:
+def _outlets(draft: Draft) -> Iterator[str]:
+    """What a `from` can name among the nodes."""
+    for node in draft.nodes.values():
+        branches = [f"{node.name}.{branch}" for branch in node.branches.entries]
+        yield from branches or [node.name]
+
+
+def _unknown(draft: Draft, entry: Scalar, known: list[str]) -> None:
+    shown = f"`{entry.value[:60]}`"
+    several = entry.value.count(".") > 1
+    problem = f"{shown} has more than one point" if several else f"{shown} is no input and no node"
+    draft.report("P010", entry, problem, one_of(entry.value, known))
+
+
+def _fits(draft: Draft, entry: Scalar, branches: list[str]) -> bool:
+    """Whether an entry that names a step also names its branch, if and only if it has any."""
     name, dot, branch = entry.value.partition(".")
-    inputs = {block.name for block in draft.inputs}
-    node = None if name in inputs else draft.nodes.get(name)
-    if (name not in inputs and node is None) or "." in branch:
-        known = [*inputs, *_outlets(draft)]
-        problem = f"`{entry.value[:60]}` is no input and no node"
-        if "." in branch:
-            problem = f"`{entry.value[:60]}` has more than one point"
-        draft.report("P010", entry, problem, one_of(entry.value, known))
-        wiring.loose.add(target)
-        wiring.doubtful.add(name)
-        return
-    wiring.edges.append(Edge(name, branch, target))
-    branches = list(node.branches.entries) if node else []
     if dot and branch not in branches:
         problem = f"`{name}` has no branch `{branch[:60]}`"
         hint = one_of(branch, branches, "its branches are")
         if not branches:
             hint = f"`{name}` is no route; name it alone"
         draft.report("P011", entry, problem, hint)
-        wiring.doubtful.add(name)
-    elif branches and not dot:
-        names = ", ".join(f"{name}.{each}" for each in branches)
+        return False
+    if branches and not dot:
+        names = ", ".join(f"{name}.{each}" for each in branches[:20])
         draft.report("P016", entry, f"`{name}` is a route: name one of its branches", names)
-        wiring.doubtful.add(name)
-
-
-def _outlets(draft: Draft) -> Iterator[str]:
-    """What a `from` can name among the nodes."""
-    for node in draft.nodes.values():
-        branches = [f"{node.name}.{branch}" for branch in node.branches.entries]
-        yield from branches or [node.name]
+        return False
+    return True
 
 
 def branches(draft: Draft) -> None:

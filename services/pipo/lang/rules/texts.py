@@ -33,6 +33,9 @@ OUTPUT_MESSAGE: Final = (*RULE, "output", "error")
 ON_FAIL_MESSAGE: Final = (*RULE, "output", "result", "error")
 STALL_MESSAGE: Final = ("meta", "env", "stats", "stall")
 
+_NAMES_SHOWN = 20
+"""How many unknown variables of one text are reported."""
+
 _SECRET_KEY = re.compile(
     r"token|secret|passw(or)?d|api[-_ ]?key|authorization|credential", re.IGNORECASE
 )
@@ -177,7 +180,9 @@ def _judge(draft: Draft, position: Position) -> None:
     seen: set[str] = set()
     for start, tree in trees:
         for node in walk(tree):
-            if isinstance(node, Name) and node.name not in {*position.variables, *seen}:
+            if not isinstance(node, Name) or node.name in position.variables:
+                continue
+            if node.name not in seen and len(seen) < _NAMES_SHOWN:
                 seen.add(node.name)
                 _unavailable(draft, position, node.name, start + node.position)
         if position.in_with:
