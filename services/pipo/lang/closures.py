@@ -17,6 +17,7 @@ from pipo.clock import Clock
 from pipo.lang import values
 from pipo.lang.faults import LanguageError
 from pipo.lang.functions import HELPERS
+from pipo.lang.printing import to_text
 from pipo.lang.tree import (
     Access,
     Binary,
@@ -75,7 +76,7 @@ def _access(node: Access, made: Callable[[Node], Closure]) -> Closure:
     keys: list[str] = []
     root: Node = node
     while isinstance(root, Access) and isinstance(root.key, Constant):
-        keys.append(values.to_text(root.key.value))
+        keys.append(to_text(root.key.value))
         root = root.object
     if isinstance(root, Name):
         return _path(root, tuple(reversed(keys)))

@@ -16,8 +16,9 @@ from pipo.lang.closures import Closure, Scope, closure
 from pipo.lang.faults import LanguageError
 from pipo.lang.functions import HELPERS
 from pipo.lang.grammar import parse
+from pipo.lang.missing import MISSING
 from pipo.lang.tree import Access, Constant, Name, Node, walk
-from pipo.lang.values import MISSING, truthy
+from pipo.lang.values import truthy
 
 __all__ = [
     "MISSING",

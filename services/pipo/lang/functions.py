@@ -18,14 +18,10 @@ import re2
 from pipo.clock import Clock
 from pipo.lang import durations
 from pipo.lang.faults import LanguageError
-from pipo.lang.values import (
-    MISSING,
-    WHITE_SPACE,
-    json_text,
-    number,
-    type_name,
-    units,
-)
+from pipo.lang.missing import MISSING
+from pipo.lang.printing import json_text
+from pipo.lang.utf16 import units
+from pipo.lang.values import WHITE_SPACE, number, type_name
 
 PATTERN_LIMIT: Final = 200
 TIME_LIMIT_MS: Final = 8.64e15

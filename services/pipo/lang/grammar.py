@@ -30,7 +30,7 @@ from pipo.lang.tree import (
     Unary,
     key_text,
 )
-from pipo.lang.values import units
+from pipo.lang.utf16 import units
 
 LENGTH_LIMIT: Final = 2000
 DEPTH_LIMIT: Final = 32

@@ -16,8 +16,10 @@ from pipo.clock import Clock, SystemClock
 from pipo.lang.closures import Closure, Scope
 from pipo.lang.expressions import Expression, compile_expression
 from pipo.lang.faults import LanguageError
+from pipo.lang.missing import MISSING
+from pipo.lang.printing import jsonable, mixed_text
 from pipo.lang.tree import Access, Name
-from pipo.lang.values import MISSING, concat, jsonable, mixed_text
+from pipo.lang.utf16 import concat
 
 _SYSTEM = SystemClock()
 _OPENING = re.compile(r"\$\$\{|\$\{")

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from pipo.lang.faults import LanguageError
-from pipo.lang.values import WHITE_SPACE, concat, number
+from pipo.lang.utf16 import concat
+from pipo.lang.values import WHITE_SPACE, number
 
 TokenKind = Literal["number", "text", "name", "operator", "end"]
 

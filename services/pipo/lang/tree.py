@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from pipo.lang.values import json_text, number_text
+from pipo.lang.printing import json_text, number_text
 
 BinaryOp = Literal["===", "!==", "<", "<=", ">", ">=", "in", "+", "-", "*", "/", "%"]
 LogicalOp = Literal["&&", "||", "??"]

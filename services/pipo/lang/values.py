@@ -5,36 +5,18 @@ A value is None, a bool, an int, a float, a str, a list, a dict, or MISSING
 results of arithmetic are doubles, kept as ints while they are whole, within
 ±2^53 and not −0, so that they print as JavaScript prints them.
 
-Source: facts §5.2, §5.3; ECMA-262 §6.1.6.1.20 (Number::toString), §7.1, §7.2.
+Source: facts §5.2; ECMA-262 §7.1 (conversion), §7.2 (comparison).
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
-from json.encoder import encode_basestring
-from typing import Any, Final, Literal
+from typing import Any
 
-from pipo.lang.faults import LanguageError
-
-
-class Missing:
-    """The type of `MISSING`; falsy, and equal to nothing but itself."""
-
-    __slots__ = ()
-
-    def __bool__(self) -> Literal[False]:
-        return False
-
-    def __repr__(self) -> str:
-        return "MISSING"
-
-    def __reduce__(self) -> str:
-        return "MISSING"
-
-
-MISSING: Final = Missing()
+from pipo.lang.missing import MISSING as MISSING
+from pipo.lang.printing import INDEX, to_text
+from pipo.lang.utf16 import concat, text_below, text_within, unit_at
 
 SAFE = 2**53
 """Whole numbers up to here are exact as doubles."""
@@ -45,12 +27,8 @@ WHITE_SPACE = (
 )
 """What JavaScript trims and skips; Python's own set differs."""
 
-_SURROGATE = re.compile("[\ud800-\udfff]")
-_HALVES = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 _DECIMAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _PREFIXED = re.compile(r"0(?:[xX]([0-9a-fA-F]+)|[oO]([0-7]+)|[bB]([01]+))")
-_INDEX = re.compile(r"0|[1-9][0-9]{0,9}")
-_LAST_INDEX = 2**32 - 2
 
 
 # ── truth and types ──────────────────────────────────────────────────────────
@@ -126,120 +104,6 @@ def text_to_number(text: str) -> float:
     return {"Infinity": math.inf, "+Infinity": math.inf, "-Infinity": -math.inf}.get(
         trimmed, math.nan
     )
-
-
-def number_text(value: float) -> str:
-    """A number as JavaScript prints it; an int keeps all its digits."""
-    if value.__class__ is int:
-        return str(value)
-    if value != value:
-        return "NaN"
-    if math.isinf(value):
-        return "Infinity" if value > 0 else "-Infinity"
-    if value == 0:
-        return "0"
-    sign = "-" if value < 0 else ""
-    digits, point = _shortest(abs(value))
-    count = len(digits)
-    if count <= point <= 21:
-        return sign + digits + "0" * (point - count)
-    if 0 < point <= 21:
-        return f"{sign}{digits[:point]}.{digits[point:]}"
-    if -6 < point <= 0:
-        return f"{sign}0.{'0' * -point}{digits}"
-    fraction = f".{digits[1:]}" if count > 1 else ""
-    return f"{sign}{digits[0]}{fraction}e{'+' if point > 0 else '-'}{abs(point - 1)}"
-
-
-def _shortest(value: float) -> tuple[str, int]:
-    """The fewest digits that name a double, and where its point stands among them."""
-    mantissa, _, exponent = repr(value).partition("e")
-    whole, _, fraction = mantissa.partition(".")
-    digits = (whole + fraction).rstrip("0")
-    point = len(whole) + int(exponent or 0)
-    stripped = digits.lstrip("0")
-    return stripped, point - (len(digits) - len(stripped))
-
-
-# ── text ─────────────────────────────────────────────────────────────────────
-
-
-def to_text(value: Any) -> str:
-    """JavaScript's ToString."""
-    kind = value.__class__
-    if kind is str:
-        return str(value)
-    if kind is int or kind is float:
-        return number_text(value)
-    if value is None:
-        return "null"
-    if value is True:
-        return "true"
-    if value is False:
-        return "false"
-    if value is MISSING:
-        return "undefined"
-    if isinstance(value, list):
-        return ",".join("" if v is None or v is MISSING else to_text(v) for v in value)
-    return "[object Object]"
-
-
-def mixed_text(value: Any) -> str:
-    """A hole's value inside other text: null and missing are empty, containers are JSON."""
-    kind = value.__class__
-    if kind is str:
-        return str(value)
-    if value is None or value is MISSING:
-        return ""
-    if kind is dict or kind is list:
-        return json_text(value)
-    return to_text(value)
-
-
-def concat(parts: Iterable[str]) -> str:
-    """Texts joined; halves of a surrogate pair that meet become their character."""
-    joined = "".join(parts)
-    if joined.isascii() or not _HALVES.search(joined):
-        return joined
-    return joined.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
-
-
-def units(text: str) -> int:
-    """The length of a text in UTF-16 units."""
-    if text.isascii():
-        return len(text)
-    return len(text) + sum(char > "\uffff" for char in text)
-
-
-def unit_at(text: str, index: int) -> Any:
-    """One UTF-16 unit of a text; MISSING beyond its ends."""
-    if text.isascii():
-        return text[index] if 0 <= index < len(text) else MISSING
-    raw = text.encode("utf-16-le", "surrogatepass")
-    if not 0 <= index < len(raw) // 2:
-        return MISSING
-    return raw[2 * index : 2 * index + 2].decode("utf-16-le", "surrogatepass")
-
-
-def text_below(left: str, right: str) -> bool:
-    """Whether `left` sorts before `right`, by UTF-16 units."""
-    if left.isascii() or right.isascii():
-        return left < right
-    return left.encode("utf-16-be", "surrogatepass") < right.encode("utf-16-be", "surrogatepass")
-
-
-def text_within(needle: str, text: str) -> bool:
-    """Whether a text holds another, by UTF-16 units."""
-    if needle in text:
-        return True
-    if text.isascii() or not _SURROGATE.search(needle):
-        return False
-    raw = text.encode("utf-16-le", "surrogatepass")
-    wanted = needle.encode("utf-16-le", "surrogatepass")
-    at = raw.find(wanted)
-    while at > 0 and at % 2:
-        at = raw.find(wanted, at + 1)
-    return at >= 0
 
 
 # ── comparison ───────────────────────────────────────────────────────────────
@@ -332,7 +196,8 @@ def member(value: Any, key: Any) -> Any:
         index = _index(key)
         return value[index] if 0 <= index < len(value) else MISSING
     if isinstance(value, str):
-        return unit_at(value, _index(key))
+        unit = unit_at(value, _index(key))
+        return MISSING if unit is None else unit
     return MISSING
 
 
@@ -341,69 +206,4 @@ def _index(key: Any) -> int:
     if key.__class__ is int:
         return int(key)
     text = to_text(key)
-    return int(text) if _INDEX.fullmatch(text) else -1
-
-
-# ── JSON ─────────────────────────────────────────────────────────────────────
-
-
-def json_text(value: Any) -> str:
-    """JSON as JavaScript writes it; `value` is not MISSING.
-
-    NaN and infinities are null, MISSING is null in a list and left out of an
-    object, keys that are whole numbers come first, half a surrogate pair is escaped.
-    """
-    kind = value.__class__
-    if kind is str:
-        return _quoted(value)
-    if value is None or value is MISSING:
-        return "null"
-    if kind is bool:
-        return "true" if value else "false"
-    if kind is int:
-        return str(value)
-    if kind is float:
-        return number_text(value) if math.isfinite(value) else "null"
-    if isinstance(value, list):
-        return f"[{','.join(map(json_text, value))}]"
-    if isinstance(value, dict):
-        return f"{{{','.join(f'{_quoted(k)}:{json_text(v)}' for k, v in _own(value))}}}"
-    raise LanguageError("runtime", f"a {kind.__name__} is not a JSON value")
-
-
-def _own(value: dict[str, Any]) -> list[tuple[str, Any]]:
-    """An object's entries in JavaScript's order, without the missing ones."""
-    present = [(key, item) for key, item in value.items() if item is not MISSING]
-    if not any(key[:1].isdigit() for key, _ in present):
-        return present
-    numbered = [entry for entry in present if _is_array_index(entry[0])]
-    named = [entry for entry in present if not _is_array_index(entry[0])]
-    return sorted(numbered, key=lambda entry: int(entry[0])) + named
-
-
-def _is_array_index(key: str) -> bool:
-    return _INDEX.fullmatch(key) is not None and int(key) <= _LAST_INDEX
-
-
-def _quoted(text: str) -> str:
-    quoted: str = encode_basestring(text)
-    if quoted.isascii() or not _SURROGATE.search(quoted):
-        return quoted
-    return _SURROGATE.sub(lambda half: f"\\u{ord(half[0]):04x}", concat([quoted]))
-
-
-def jsonable(value: Any) -> Any:
-    """A value as JSON holds it: no MISSING, NaN or infinity inside, −0 is 0.
-
-    Returns MISSING for MISSING; what is a JSON value already is returned as it is.
-    """
-    kind = value.__class__
-    if kind is float:
-        if not math.isfinite(value):
-            return None
-        return value or 0
-    if kind is list:
-        return [None if item is MISSING else jsonable(item) for item in value]
-    if kind is dict:
-        return {key: jsonable(item) for key, item in value.items() if item is not MISSING}
-    return value
+    return int(text) if INDEX.fullmatch(text) else -1

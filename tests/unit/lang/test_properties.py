@@ -17,9 +17,9 @@ from pipo.lang.document import Key, Map, Place, Scalar, paths, texts
 from pipo.lang.expressions import MISSING, LanguageError, compile_expression, parse_expression
 from pipo.lang.load import load
 from pipo.lang.placing import place_of
+from pipo.lang.printing import json_text
 from pipo.lang.templates import compile_template
 from pipo.lang.tree import printed
-from pipo.lang.values import json_text
 from tests.unit.lang.reading import PUSH, STDOUT, findings, model
 
 pytestmark = pytest.mark.slow
