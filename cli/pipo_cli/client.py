@@ -159,7 +159,8 @@ def find_gateway(settings: Settings) -> tuple[Gateway, dict[str, Any]] | None:
     token = gateways.token_for(settings.home, settings.token_file)
     for candidate in gateways.registered(settings.home, token):
         health = candidate.health()
-        if health is not None:
+        # One that is stopping says so, and takes nothing new.
+        if health is not None and health.get("ok", True):
             return candidate, dict(health)
     return None
 

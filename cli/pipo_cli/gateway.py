@@ -58,7 +58,7 @@ class Gateway:
         except (OSError, http.client.HTTPException):
             return None
         found = _object(body)
-        return found if found.get("service", "gateway") == "gateway" and found else None
+        return found if found.get("service") == "gateway" else None
 
     def call(
         self,

@@ -88,9 +88,9 @@ def test_a_packet_whose_id_was_printed_survives_a_kill(stack: Stack) -> None:
         journal_of(stack.home, "by-http"), f"SELECT count(*) FROM units WHERE id = '{id}'"
     )
     assert found == [[1]]
-    wait_for(
-        lambda: stack.stats("by-http").get("delivered") == 1, what="delivered after the restart"
-    )
+    wait_for(lambda: stack.pipeline_pid("by-http") not in (None, pid), what="the restart")
+    wait_for(lambda: stack.stats("by-http").get("delivered") == 1, what="delivered")
+    assert [record["packet_id"] for record in lines(out(stack, "by-http"))] == [id]
 
 
 # R054 asks for `via: pipeline` too, which has no input yet.

@@ -108,6 +108,14 @@ def test_the_gateway_of_the_home_is_found(tmp_path: Path) -> None:
         assert client.find_gateway(Settings(home_option=str(home.root))) is None
 
 
+def test_a_gateway_that_is_stopping_is_passed_over(tmp_path: Path) -> None:
+    home = Home(tmp_path / "home")
+    with http_gateway({"GET /healthz": (503, {**HEALTH, "ok": False})}) as url:
+        lease = announce(home, url)
+        assert client.find_gateway(Settings(home_option=str(home.root))) is None
+        lease.release()
+
+
 def test_no_engine_asks_nobody(tmp_path: Path) -> None:
     home = Home(tmp_path / "home")
     with http_gateway({"GET /healthz": (200, HEALTH)}) as url:
