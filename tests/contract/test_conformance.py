@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from pipo.clock import iso
 from pipo.connectors.registry import manifests
 from pipo.errors import Finding
@@ -42,7 +43,7 @@ RUNS = json.loads((CHECK / "index.json").read_bytes())["cases"]
 MANIFESTS = manifests()
 
 
-def by_id(cases: list[dict[str, Any]]) -> Any:
+def by_id(cases: list[dict[str, Any]]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("case", [pytest.param(case, id=case["id"]) for case in cases])
 
 
