@@ -19,13 +19,13 @@ def project() -> Iterator[engine.Project]:
     if reason:
         pytest.skip(reason)
     engine.make_base_image()
-    stages_before = engine.build_stages()
+    nameless_before = engine.nameless_images()
     project = engine.Project()
     try:
         project.build()
         yield project
     finally:
-        project.down(stages_before)
+        project.down(nameless_before)
 
 
 @pytest.fixture(scope="session")

@@ -12,9 +12,10 @@ import secrets
 import shutil
 import socket
 import subprocess
+import sys
 import time
 import urllib.request
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -75,15 +76,16 @@ def compose_command() -> tuple[str, ...] | None:
 
 
 def make_base_image() -> None:
-    run(str(ROOT / "deploy" / "make-base-image.sh"), limit_s=_BUILD_LIMIT_S)
+    script = str(ROOT / "deploy" / "make-base-image.sh")
+    run(script, environ={"PYTHON": sys.executable}, limit_s=_BUILD_LIMIT_S)
 
 
-def build_stages() -> set[str]:
-    """The ids of build stages that lie about without a name."""
+def nameless_images() -> set[str]:
+    """The ids of Pipo's images without a name: build stages, and what a later build replaced."""
     listed = run(
         "docker",
         *("images", "--quiet", "--no-trunc"),
-        *("--filter", "dangling=true", "--filter", "label=pipo.stage=build"),
+        *("--filter", "dangling=true", "--filter", "label=pipo.stage"),
     )
     return set(listed.stdout.split())
 
@@ -199,9 +201,9 @@ class Project:
         with urllib.request.urlopen(request, timeout=10) as answer:
             return json.load(answer)
 
-    def down(self, stages_before: Sequence[str] | set[str]) -> None:
-        """Nothing of the project is left, nor the build stage that its build made."""
+    def down(self, nameless_before: Set[str]) -> None:
+        """Nothing of the project is left, nor what its build made beside the image."""
         self.compose("down", "--volumes", "--remove-orphans", "--timeout", "30", check=False)
         run("docker", "rmi", "--force", self.image, check=False)
-        for stage in build_stages() - set(stages_before):
-            run("docker", "rmi", stage, check=False)
+        for image in nameless_images() - nameless_before:
+            run("docker", "rmi", image, check=False)

@@ -77,15 +77,18 @@ def test_the_service_is_pid_1(stack: engine.Project, service: str) -> None:
     assert "uid=1000(pipo) gid=1000(pipo)" in stack.inside(service, "id")
 
 
-def test_only_loopback_is_published(stack: engine.Project) -> None:
+@pytest.mark.parametrize("service", engine.SERVICES)
+def test_only_the_gateway_is_published_and_only_on_loopback(
+    stack: engine.Project, service: str
+) -> None:
     shown = engine.run(
-        "docker",
-        *("ps", "--filter", f"label=com.docker.compose.project={stack.name}"),
-        *("--format", "{{.Ports}}"),
+        *("docker", "inspect", "--format", "{{json .NetworkSettings.Ports}}"),
+        stack.container(service),
     )
-    published = [port for port in shown.stdout.replace("\n", ", ").split(", ") if "->" in port]
-    assert len(published) == 2
-    assert all(port.startswith("127.0.0.1:") for port in published)
+    bindings = [one for found in json.loads(shown.stdout).values() for one in found or ()]
+    wanted = stack.ports if service == "gateway" else ()
+    assert sorted(int(one["HostPort"]) for one in bindings) == sorted(wanted)
+    assert {one["HostIp"] for one in bindings} <= {"127.0.0.1"}
 
 
 async def test_every_signup_is_a_row_and_delivered(stack: engine.Project, tmp_path: Path) -> None:
