@@ -111,7 +111,7 @@ def _errors(schema: Schema, node: Node) -> list[Any]:
     key = id(schema)
     if key not in _validators:
         # The schema is kept beside its validator, so its id stays its own.
-        _validators[key] = (schema, jsonschema_rs.Draft202012Validator(dict(schema)))
+        _validators[key] = (schema, jsonschema_rs.Draft202012Validator(dict(schema), offline=True))
     return list(_validators[key][1].iter_errors(plain(node)))
 
 

@@ -148,8 +148,8 @@ def _schema_fault(path: Path) -> str:
     if isinstance(schema, dict):
         schema.pop("$schema", None)
     try:
-        jsonschema_rs.meta.validate(schema)
-        jsonschema_rs.validator_for(schema)
+        # Without `offline` a `$ref` would be fetched, from wherever its author likes.
+        jsonschema_rs.validator_for(schema, offline=True)
     except Exception as error:
         # The library raises several kinds, none of them with a common base.
         return (getattr(error, "message", "") or str(error)).splitlines()[0][:200]

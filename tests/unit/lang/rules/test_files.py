@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import socket
 from pathlib import Path
 
 import pytest
@@ -78,6 +79,9 @@ def test_modules_are_imported_only_on_request(folder: Folder) -> None:
         ('{"properties": {"a": {"minimum": "1"}}}', ["P054"]),
         ('{"pattern": "("}', ["P054"]),
         ("[" * 100_000, ["P054"]),
+        ('{"$ref": "#/$defs/a", "$defs": {"a": {"type": "string"}}}', []),
+        ('{"$ref": "#/$defs/b"}', ["P054"]),
+        ('{"$ref": "file:///etc/hostname"}', ["P054"]),
     ],
 )
 def test_schema_files(folder: Folder, schema: str, expected: list[str]) -> None:
@@ -141,3 +145,16 @@ class TestTrust:
         for marker in ("", "[]", '{"modules": 5}'):
             folder.write(".pipo-origin.json", marker)
             assert folder.check(EXEC) == []
+
+
+def test_a_schema_is_never_fetched(folder: Folder) -> None:
+    """The check reaches for nothing outside its folder, whatever a schema names."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.setblocking(False)
+        port = listener.getsockname()[1]
+        folder.write("s.json", json.dumps({"$ref": f"http://127.0.0.1:{port}/s.json"}))
+        assert folder.check(PUSH.replace("via: push", "via: push, schema: s.json") + STDOUT) == [
+            "P054"
+        ]
+        with pytest.raises(BlockingIOError):
+            listener.accept()
