@@ -54,10 +54,15 @@ def _is_free(port: int) -> bool:
 class Stack:
     """One `pipo run` with its home, workspace and port."""
 
-    def __init__(self, folder: Path, *, env: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, folder: Path, *, env: Mapping[str, str] | None = None, config: str = ""
+    ) -> None:
         self.workspace = folder / "workspace"
         self.home = folder / "home"
         self.workspace.mkdir(parents=True, exist_ok=True)
+        if config:
+            self.home.mkdir(parents=True, exist_ok=True)
+            (self.home / "config.yaml").write_text(config)
         self.port = free_ports()
         self.env = {**os.environ, "PIPO_HOME": str(self.home), **(env or {})}
         self.process: subprocess.Popen[bytes] | None = None

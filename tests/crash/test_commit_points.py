@@ -47,7 +47,7 @@ KINDS = {
     "upsert": (
         "sqlite\n  with: { path: ./points.db, table: t, create: true, mode: upsert, key: n,"
         ' columns: { n: "${data.n}", id: "${meta.packet_id}" } }',
-        'check: record_exists\n  with: { where: { id: "${meta.packet_id}" } }',
+        'check: record_exists\n  with: { where: { n: "${data.n}" } }',
     ),
 }
 

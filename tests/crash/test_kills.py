@@ -21,6 +21,10 @@ from tests.load.ledger import Ledger, read
 from tests.stack import Stack, query, wait_for
 
 KILLS = 10
+# Ten kills in a row are what the restart policy gives up on; here it must not.
+PATIENT = """engine:
+  restart: { backoff: 200ms, max_backoff: 1s, max_restarts: 1000 }
+"""
 SIGNUPS = """pipo: 1
 name: signups
 concurrency: 16
@@ -38,7 +42,7 @@ delivered:
 
 @pytest.fixture
 def stack(tmp_path: Path) -> Iterator[Stack]:
-    made = Stack(tmp_path)
+    made = Stack(tmp_path, config=PATIENT)
     made.write("signups.pipo", SIGNUPS)
     try:
         yield made.start()
