@@ -7,6 +7,7 @@ branch of a route, to the step that takes from it. Loops are no edges.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 from typing import Final, NamedTuple
 
 OUTPUT: Final = "$output"
@@ -19,6 +20,21 @@ class Edge(NamedTuple):
     source: str
     branch: str
     target: str
+
+
+class Ancestry(NamedTuple):
+    """For each step the set of the steps upstream of it, itself included, as bits of a number."""
+
+    bits: Mapping[str, int]
+    masks: Mapping[str, int]
+
+    def has(self, step: str, upstream: str) -> bool:
+        """Whether packets pass `upstream` on their way to `step`, or it is the step itself."""
+        known = self.masks.get(step, 0) & self.bits.get(upstream, 0)
+        return bool(known) or step == upstream
+
+    def has_any(self, step: str, upstream: Iterable[str]) -> bool:
+        return any(self.has(step, each) for each in upstream)
 
 
 class Graph:
@@ -40,6 +56,22 @@ class Graph:
     def before(self, ends: Iterable[str]) -> set[str]:
         """The steps themselves and all whose packets reach them."""
         return _closure(ends, self._before)
+
+    @cached_property
+    def ancestry(self) -> Ancestry:
+        """Who is upstream of whom, for many questions: one pass, then a bit each."""
+        steps = list(dict.fromkeys((*self._next, *self._before)))
+        bits = {step: 1 << index for index, step in enumerate(steps)}
+        masks: dict[str, int] = {}
+        # The components come with what they lead to first.
+        for group in reversed(self._components(steps)):
+            mask = 0
+            for step in group:
+                mask |= bits[step]
+                for earlier in self._before.get(step, ()):
+                    mask |= masks.get(earlier, 0)
+            masks.update(dict.fromkeys(group, mask))
+        return Ancestry(bits, masks)
 
     def takers(self, source: str, branch: str = "") -> list[str]:
         """The steps that take packets from a step, or from one branch of it."""

@@ -34,6 +34,17 @@ def test_circles() -> None:
     assert graph("in>a", "a>out").circles(["a"]) == []
 
 
+def test_ancestry() -> None:
+    steps = graph("in>a", "a>b", "b>a", "b>c", "x>c", "c>out", "y>y")
+    upstream = steps.ancestry
+    for step in ("in", "a", "b", "c", "x", "y", OUTPUT):
+        before = steps.before([step])
+        assert {s for s in ("in", *"abcxy", OUTPUT) if upstream.has(step, s)} == before
+    assert upstream.has("alone", "alone")
+    assert not upstream.has("alone", "a")
+    assert upstream.has_any("c", ["y", "x"])
+
+
 def test_a_long_chain_is_no_trouble() -> None:
     edges = [Edge(f"n{i}", "", f"n{i + 1}") for i in range(5000)]
     steps = Graph([*edges, Edge("n5000", "", "n0")])

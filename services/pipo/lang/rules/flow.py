@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 
 from pipo.lang.document import Scalar, texts
 from pipo.lang.draft import Block, Draft, literal_of, map_of, text_of
@@ -137,7 +138,7 @@ def unused_branches(draft: Draft, wiring: Wiring) -> None:
 
 def loops(draft: Draft, wiring: Wiring) -> None:
     """P023, P024."""
-    graph = Graph(wiring.edges)
+    upstream = Graph(wiring.edges).ancestry
     inputs = {block.name for block in draft.inputs}
     for node in draft.sound_nodes:
         loop = map_of(node.map, "loop")
@@ -149,11 +150,11 @@ def loops(draft: Draft, wiring: Wiring) -> None:
             message = f"`{target.value[:60]}` {problem}: packets cannot go back to it"
             draft.report("P024", target, message, one_of(target.value, draft.nodes))
             continue
-        upstream = graph.before([node.name])
-        if target.value not in upstream and not upstream & wiring.loose:
-            message = f"`{target.value}` is not upstream of `{node.name}`"
-            known = [name for name in draft.nodes if name in upstream]
-            draft.report("P023", target, message, one_of(target.value, known))
+        name = node.name
+        if not upstream.has(name, target.value) and not upstream.has_any(name, wiring.loose):
+            message = f"`{target.value}` is not upstream of `{name}`"
+            known = (each for each in draft.nodes if upstream.has(name, each))
+            draft.report("P023", target, message, one_of(target.value, islice(known, 100)))
 
 
 def copies(draft: Draft, wiring: Wiring) -> None:
