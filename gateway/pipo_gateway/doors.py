@@ -97,7 +97,7 @@ class Doors:
                 hint="use 127.0.0.1 or localhost; elsewhere the gateway needs engine.bind and tokens",
             )
         origin = headers.get("Origin")
-        if origin is not None and not is_loopback(urlsplit(origin).hostname or ""):
+        if origin is not None and not is_loopback(_origin_of(origin)):
             raise Forbidden(
                 f"the Origin {origin[:100]!r} is not this machine",
                 hint="other sites' pages may not use the API; use a token with engine.bind",
@@ -141,6 +141,14 @@ def _name_of(host: str) -> str:
     if host.startswith("["):
         return host[1:].partition("]")[0]
     return host.partition(":")[0]
+
+
+def _origin_of(origin: str) -> str:
+    """The host name in an Origin header; empty for one that names none."""
+    try:
+        return urlsplit(origin).hostname or ""
+    except ValueError:
+        return ""
 
 
 def _digest(token: str) -> bytes:

@@ -10,7 +10,7 @@ from aiohttp import web
 
 from pipo.access import Access
 from pipo.clock import Clock
-from pipo.errors import Conflict
+from pipo.errors import Conflict, Unavailable
 from pipo.home import Home, secrets, tokens
 from pipo.home.config import Config
 from pipo.rpc.server import RunningServer, serve
@@ -25,6 +25,7 @@ from pipo_gateway.ingress.lanes import Lanes
 from pipo_gateway.metrics import Metrics, Traffic
 from pipo_gateway.ports import taken
 from pipo_gateway.public_rpc import PipoServicer, TokenDoor
+from pipo_gateway.refusals import refusal
 from pipo_gateway.rest.handlers import Handlers
 from pipo_gateway.rest.router import Router
 from pipo_gateway.rest.routes import routes
@@ -119,9 +120,10 @@ class Gateway:
                 group.create_task(self._grpc.stop(CLOSE_S), name="close grpc")
         await self._access.close()
 
-    async def _page(self, request: web.BaseRequest) -> Answer:
-        assert self._router is not None
-        return await self._router.answer(request)
+    async def _page(self, request: web.BaseRequest, target: str) -> Answer:
+        if self._router is None:
+            return refusal(Unavailable("the gateway is starting", hint="try again in a moment"))
+        return await self._router.answer(request, target)
 
     async def _doors(self) -> Doors:
         admin = tokens.admin_token(self._home)

@@ -13,13 +13,14 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from aiohttp import web
+from aiohttp.http_exceptions import InvalidURLError
 
 from pipo.errors import BadRequest, Conflict, Internal
 from pipo.telemetry.logs import logger
 from pipo_gateway.ingress.answer import Answer
-from pipo_gateway.ingress.forward import PREFIX
 from pipo_gateway.metrics import Traffic
 from pipo_gateway.refusals import refusal
+from pipo_gateway.targets import PREFIX, origin_form
 
 # Between two requests on one connection; above what proxies in front commonly use.
 KEEPALIVE_S = 75.0
@@ -30,7 +31,8 @@ HEADERS_MAX = 100
 
 _log = logger("gateway.http")
 
-Handler = Callable[[web.BaseRequest], Awaitable[Answer]]
+Handler = Callable[[web.BaseRequest, str], Awaitable[Answer]]
+"""A request and its target (RFC 9112 section 3.2), always in origin form."""
 
 
 class _Connection(web.RequestHandler):
@@ -45,6 +47,8 @@ class _Connection(web.RequestHandler):
     ) -> Any:
         if status < 500:
             text = (message or "the request is not HTTP").split("\n")[0].rstrip(":. ")
+            if isinstance(exc, InvalidURLError):
+                text = f"the target {text[:100]!r} is no valid URL"
             made = refusal(BadRequest(text, hint="send HTTP/1.1 (RFC 9112)"), status=status)
         else:
             _log.error("an exception nobody meant", action="http.bug", exc_info=exc)
@@ -72,11 +76,14 @@ class HttpServer:
         answered = traffic.answered
 
         async def dispatch(request: web.BaseRequest) -> Any:
-            if not request.raw_path.startswith(PREFIX):
-                return await pages(request)
+            target = request.raw_path
+            if not target.startswith("/"):
+                target = origin_form(target)
+            if not target.startswith(PREFIX):
+                return await pages(request, target)
             traffic.in_flight += 1
             try:
-                answer = await ingress(request)
+                answer = await ingress(request, target)
             finally:
                 traffic.in_flight -= 1
             answered[answer.status // 100] += 1

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine
 from typing import Any
-from urllib.parse import unquote
 
 from aiohttp import StreamReader, web
 
@@ -23,8 +22,8 @@ from pipo_gateway.ingress.budget import Budget
 from pipo_gateway.ingress.lane import Head, Lane, NotAnswered, NotSent
 from pipo_gateway.ingress.lanes import Lanes
 from pipo_gateway.refusals import refusal, too_large
+from pipo_gateway.targets import ingress_target, valid
 
-PREFIX = "/in/"
 # A body whose next bytes do not come within this time is given up.
 BODY_PAUSE_S = 30.0
 RETRY_AFTER = (("Retry-After", "1"),)
@@ -47,9 +46,9 @@ class Ingress:
         self._budget = budget
         self.stopping = False
 
-    async def answer(self, request: web.BaseRequest) -> Answer:
+    async def answer(self, request: web.BaseRequest, target: str) -> Answer:
         """The pipeline's answer, or why there is none; raises nothing that a client can cause."""
-        name, path, query = target_of(request.raw_path)
+        name, path, query = ingress_target(target)
         try:
             lane = self._lanes.ready(name)
             if lane is None or self.stopping:
@@ -209,22 +208,6 @@ def _full() -> Unavailable:
     )
 
 
-def target_of(raw_path: str) -> tuple[str, str, str]:
-    """Pipeline, path and query of `/in/<pipeline><path>?<query>`; decoded once."""
-    where, _, query = raw_path.partition("?")
-    name, _, rest = where[len(PREFIX) :].partition("/")
-    if "%" in where:
-        name, rest = unquote(name), unquote(rest)
-    if not raw_path.isascii():
-        name, rest, query = _valid(name), _valid(rest), _valid(query)
-    return name, f"/{rest}", query
-
-
-def _valid(text: str) -> str:
-    """Text without the stand-ins that the parser makes of bytes that are not UTF-8."""
-    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-
-
 def _head(request: web.BaseRequest, path: str, query: str) -> Head:
     """The request's head as it came, and who sent it (X-Forwarded-*)."""
     peer = request.remote or ""
@@ -238,7 +221,7 @@ def _head(request: web.BaseRequest, path: str, query: str) -> Head:
     had = request.headers
     headers.append(("X-Forwarded-For", peer))
     if "X-Forwarded-Host" not in had and (host := had.get("Host")) is not None:
-        headers.append(("X-Forwarded-Host", host))
+        headers.append(("X-Forwarded-Host", valid(host)))
     if "X-Forwarded-Proto" not in had:
         headers.append(("X-Forwarded-Proto", "http"))
     return Head(

@@ -18,6 +18,7 @@ from pipo_gateway.expectation import go_on
 from pipo_gateway.ingress.answer import Answer
 from pipo_gateway.refusals import refusal, too_large
 from pipo_gateway.rest.fields import Fields, body_fields, query_fields
+from pipo_gateway.targets import valid
 
 # What a body may have around the packet inside of it.
 WRAPPING_BYTES = 64 * 1024
@@ -70,10 +71,10 @@ class Router:
         for route in self._routes:
             self._by_length.setdefault(len(route.segments), []).append(route)
 
-    async def answer(self, request: web.BaseRequest) -> Answer:
+    async def answer(self, request: web.BaseRequest, target: str) -> Answer:
         """The answer to any request; raises nothing that a client can cause."""
         try:
-            return await self._answer(request)
+            return await self._answer(request, target)
         except NoToken as error:
             return refusal(error, headers=(("WWW-Authenticate", "Bearer"),))
         except Unavailable as error:
@@ -85,10 +86,10 @@ class Router:
         except ConnectionError:
             raise
         except Exception as error:
-            return refusal(bug(error, f"{request.method} {request.raw_path.partition('?')[0]}"))
+            return refusal(bug(error, f"{request.method} {valid(target).partition('?')[0]}"))
 
-    async def _answer(self, request: web.BaseRequest) -> Answer:
-        path, _, query = request.raw_path.partition("?")
+    async def _answer(self, request: web.BaseRequest, target: str) -> Answer:
+        path, _, query = valid(target).partition("?")
         found = self._matching(tuple(path.rstrip("/").split("/")) if path != "/" else ("", ""))
         # A stranger learns nothing, not even which routes there are.
         principal = None if found and found[0][0].open else self._doors.admit(request.headers)

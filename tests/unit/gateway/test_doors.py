@@ -47,6 +47,7 @@ def test_on_loopback_without_tokens_loopback_hosts_are_the_owner(host: str) -> N
         {"Host": "127.0.0.1.evil.example:8787"},
         {"Host": "localhost", "Origin": "https://evil.example"},
         {"Host": "localhost", "Origin": "null"},
+        {"Host": "localhost", "Origin": "http://["},
     ],
 )
 def test_a_foreign_host_or_origin_is_refused(headers: dict[str, str]) -> None:

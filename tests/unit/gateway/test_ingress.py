@@ -384,6 +384,25 @@ async def test_a_head_that_is_too_long_is_431(
         assert got.status == 202
 
 
+async def test_an_absolute_target_is_taken_too(pipeline: FakePipeline, gateway: Gateway) -> None:
+    raw = (
+        b"POST http://pipo.example/in/signups/a?b HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
+    )
+    assert (await exchange(gateway, raw)).startswith(b"HTTP/1.1 202 ")
+    assert (pipeline.requests[0].head.path, pipeline.requests[0].head.query) == ("/a", "b")
+
+
+async def test_header_bytes_that_are_not_utf_8_harm_nothing(
+    pipeline: FakePipeline, gateway: Gateway
+) -> None:
+    raw = b"POST /in/signups/a\xff?\xfe HTTP/1.1\r\nHost: \xff\r\nConnection: close\r\n\r\n"
+    answer = await exchange(gateway, raw)
+    assert answer.startswith((b"HTTP/1.1 202 ", b"HTTP/1.1 400 "))
+    raw = b"POST /in/signups/a HTTP/1.1\r\nHost: x\xff\r\nX: \xe9\r\nConnection: close\r\n\r\n"
+    assert (await exchange(gateway, raw)).startswith(b"HTTP/1.1 202 ")
+    assert ("X", "\xe9") in pipeline.requests[-1].headers
+
+
 async def test_what_is_not_http_is_a_json_400(gateway: Gateway) -> None:
     answer = await exchange(gateway, b"NONSENSE\r\n\r\n")
     assert answer.startswith(b"HTTP/1.1 400 ")
