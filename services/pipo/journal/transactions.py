@@ -107,15 +107,15 @@ class Transactions:
             to be written, and the connection must not be used again.
         """
         sheet = self._draft(entries)
+        totals = sheet.totals()
         try:
             if not sheet.empty:
                 _reach_before(sheet.kinds)
-                self._apply_alone(sheet)
+                self._apply_alone(sheet, totals)
                 _reach_after(sheet.kinds)
         except REFUSALS as error:
             self._check_fence(error)
             return self._run_apart(entries)
-        totals = sheet.totals()
         self._take_over(sheet)
         return totals
 
@@ -191,20 +191,20 @@ class Transactions:
 
     # ── applying ─────────────────────────────────────────────────────────────
 
-    def _apply_alone(self, sheet: Sheet) -> None:
+    def _apply_alone(self, sheet: Sheet, totals: dict[str, int]) -> None:
         """One transaction: one statement, unless a text is too heavy for a document."""
         if not sheet.heavy:
-            self._apply(sheet)
+            self._apply(sheet, totals)
             return
         run(self._db, statements.BEGIN)
         try:
-            self._apply(sheet)
+            self._apply(sheet, totals)
         except REFUSALS:
             run(self._db, statements.ROLLBACK)
             raise
         run(self._db, statements.COMMIT)
 
-    def _apply(self, sheet: Sheet) -> None:
+    def _apply(self, sheet: Sheet, totals: dict[str, int]) -> None:
         changed = sheet.changed()
         usual = (
             self._epoch,
@@ -212,7 +212,7 @@ class Transactions:
             _text([_changed_values(row) for row in changed]),
             len(changed),
             _text(sheet.events),
-            _text(sheet.totals()),
+            _text(totals),
         )
         if sheet.rare:
             rare = (
@@ -242,8 +242,9 @@ class Transactions:
             sheet = self._careful_draft([entry])
             try:
                 if entry.error is None:
-                    self._apply(sheet)
-                    for name, delta in sheet.totals().items():
+                    moved = sheet.totals()
+                    self._apply(sheet, moved)
+                    for name, delta in moved.items():
                         totals[name] = totals.get(name, 0) + delta
                     kinds |= sheet.kinds
                     self._take_over(sheet)

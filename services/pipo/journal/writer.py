@@ -201,6 +201,8 @@ class Writer:
             try:
                 self._bell.get(timeout=timeout)
             except queue.Empty:
+                if sleep is _Sleep.UNTIL_URGENT:
+                    break
                 self._keep_tip()
         self._sleep = _Sleep.AWAKE
         if self._flush_delay_s and not self._closing:
