@@ -1,6 +1,7 @@
 """The public operations over a home, for whoever offers them: gateway and command line.
 
     operations.py   Access: every operation, over the messages of pipo.proto
+    routing.py      who answers for a pipeline: its process, its journal, or a reason
     directory.py    who runs where, re-read when it is half a second old
     connections.py  channels to pipeline processes, greeted before their first use
     hosts.py        start and stop, through the runner hosts

@@ -1,24 +1,21 @@
 """Every public operation, over the messages of pipo.proto.
 
-An operation goes to the pipeline's own process when one answers. Reads fall back
-to the journal when none does; what needs the process says how to start it
-(decision 1). Nothing is ever sent twice: an operation whose answer is missing may
-have been done, and its error says so.
+`routing` finds who answers: the pipeline's own process, or for reads its journal.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from typing import TypeVar
+from collections.abc import AsyncGenerator, AsyncIterator
 
 from pipo.access import log_tail, requests, stopped
 from pipo.access.checking import check_text
 from pipo.access.connections import Connections, Peer
 from pipo.access.directory import REREAD_S, Directory
 from pipo.access.hosts import Hosts
+from pipo.access.routing import COMING, Routing
 from pipo.clock import Clock, SystemClock
-from pipo.errors import InvalidState, PipoError, Unavailable
+from pipo.errors import PipoError
 from pipo.home import Home, tokens
 from pipo.home.config import Config
 from pipo.home.registry import Entry
@@ -31,12 +28,6 @@ STATUS_TIMEOUT_S = 2.0
 # How many pipelines are asked at once for a listing.
 PARALLEL_MAX = 32
 
-# Supervision states in which a pipeline will soon be there.
-COMING = frozenset({"starting", "backoff"})
-
-R = TypeVar("R")
-Call = Callable[[Peer], Awaitable[R]]
-
 
 class Access:
     """The operations of one home. Use it on one event loop; `close` it at the end."""
@@ -46,12 +37,13 @@ class Access:
         self._config = config
         self.directory = Directory(home, clock or SystemClock())
         token = tokens.internal_token(home)
-        self.connections = Connections(token)
+        self._connections = Connections(token)
+        self._routing = Routing(self.directory, self._connections)
         self._hosts = Hosts(home, token, config.start_timeout_s)
 
     async def close(self) -> None:
         """Ends every channel; calls under way end as unanswered. Safe twice."""
-        await self.connections.close()
+        await self._connections.close()
 
     # ── the pipelines ────────────────────────────────────────────────────────
 
@@ -72,7 +64,7 @@ class Access:
 
     async def get_pipeline(self, name: str) -> pipo_pb2.PipelineInfo:
         """Raises: NotFound."""
-        self._known(name)
+        self._routing.require(name)
         return await self._info(name)
 
     async def start(self, request: pipo_pb2.StartRequest) -> pipo_pb2.PipelineInfo:
@@ -82,19 +74,19 @@ class Access:
         """
         requests.check_start(request)
         started = await self._hosts.start(request)
-        self.forget(started.name)
+        self._routing.forget(started.name)
         whole = await self._info(started.name)
         return whole if whole.status else started
 
     async def start_known(self, name: str) -> pipo_pb2.PipelineInfo:
         """Starts a pipeline that the home knows by name. Raises: NotFound; as `start`."""
-        self._known(name)
+        self._routing.require(name)
         return await self.start(pipo_pb2.StartRequest(target=name))
 
     async def stop(self, request: pipo_pb2.StopRequest) -> pipo_pb2.StopReply:
         """Begins a drain, or stops at once with `now`. Raises: NotFound."""
         name = request.pipeline
-        self._known(name)
+        self._routing.require(name)
         wanted = self.directory.desired(name)
         entry = self.directory.entry(name)
         if not self.directory.alive(name) and (wanted is None or wanted.desired == "stopped"):
@@ -105,14 +97,16 @@ class Access:
         self._hosts.want_stopped(name)
         if not self.directory.alive(name):
             return pipo_pb2.StopReply(pipeline=name, state="stopped")
-        return await self._ask(name, lambda peer: peer.stub.Stop(request, timeout=READ_TIMEOUT_S))
+        return await self._routing.ask(
+            name, lambda peer: peer.stub.Stop(request, timeout=READ_TIMEOUT_S)
+        )
 
     # ── packets ──────────────────────────────────────────────────────────────
 
     async def push(self, request: pipo_pb2.PushRequest) -> pipo_pb2.PushReply:
         """Answers once the packet is journaled. Raises: Rejected, InvalidState, Unavailable."""
         requests.check_push(request, self._config.packet_limit_bytes)
-        return await self._ask(
+        return await self._routing.ask(
             request.pipeline, lambda peer: peer.stub.Push(request, timeout=PUSH_TIMEOUT_S)
         )
 
@@ -120,7 +114,7 @@ class Access:
         """One page, newest first."""
         requests.check_list_packets(request)
         limit = request.limit or requests.PACKETS_DEFAULT
-        return await self._read(
+        return await self._routing.read(
             request.pipeline,
             lambda peer: peer.stub.ListPackets(request, timeout=READ_TIMEOUT_S),
             lambda: stopped.packets(self.home.pipeline(request.pipeline), request, limit),
@@ -129,7 +123,7 @@ class Access:
     async def inspect(self, request: pipo_pb2.InspectRequest) -> packet_pb2.Trace:
         """A packet's full trace. Raises: NotFound."""
         requests.check_inspect(request)
-        return await self._read(
+        return await self._routing.read(
             request.pipeline,
             lambda peer: peer.stub.Inspect(request, timeout=READ_TIMEOUT_S),
             lambda: stopped.trace(self.home.pipeline(request.pipeline), request.packet_id),
@@ -150,7 +144,7 @@ class Access:
         Ends only when its reader does. Nothing is repeated and nothing left out.
         """
         requests.check_list_events(request)
-        self._known(request.pipeline)
+        self._routing.require(request.pipeline)
         following = pipo_pb2.ListEventsRequest()
         following.CopyFrom(request)
         while True:
@@ -159,7 +153,7 @@ class Access:
                     following.after_seq = page.last_seq
                     yield page
             except Unanswered:
-                self.forget(request.pipeline)
+                self._routing.forget(request.pipeline)
             page = await self._list_events(following)
             if page.events:
                 following.after_seq = page.last_seq
@@ -170,7 +164,7 @@ class Access:
     async def logs(self, request: pipo_pb2.LogsRequest) -> pipo_pb2.LogsReply:
         """The end of the pipeline's log, or what follows an offset."""
         requests.check_logs(request)
-        self._known(request.pipeline)
+        self._routing.require(request.pipeline)
         path = self.home.pipeline(request.pipeline).log
         if request.HasField("after"):
             page = await asyncio.to_thread(log_tail.follow, path, request.after)
@@ -183,79 +177,36 @@ class Access:
         """The findings of a text; a text with faults is an answer, not an error."""
         return await check_text(request, self.home)
 
-    # ── the way to a pipeline ────────────────────────────────────────────────
+    # ── for the gateway's own streams and numbers ────────────────────────────
 
     def entry(self, name: str) -> Entry | None:
         """Where a pipeline runs, as the registry says it; quick enough for every request."""
         return self.directory.entry(name)
 
     def forget(self, name: str) -> None:
-        """A call to `name` has failed: the registry is read again, the process greeted again."""
-        self.connections.doubt(name)
-        self.directory.forget(name)
+        """A call to `name` has failed: the registry is read again."""
+        self._routing.forget(name)
 
     async def peer(self, name: str) -> Peer:
-        """The process of a pipeline that must run.
-
-        Raises: NotFound; InvalidState, if it is stopped; Unavailable, while it starts or is
-            out of reach.
-        """
-        self._known(name)
-        entry = self.directory.entry(name)
-        if entry is not None:
-            try:
-                return await self.connections.to(entry)
-            except Unanswered as error:
-                self.forget(name)
-                raise self._absent(name) from error
-        raise self._absent(name)
+        """The process of a pipeline that must run. Raises: as `Routing.peer`."""
+        return await self._routing.peer(name)
 
     async def metrics(self, name: str) -> pipeline_pb2.MetricsReply | None:
         """The series of a running pipeline, within 2 s; None when it does not answer."""
-        return await self._if_running(
-            name,
-            lambda peer: peer.stub.Metrics(pipeline_pb2.MetricsRequest(), timeout=STATUS_TIMEOUT_S),
+        request = pipeline_pb2.MetricsRequest()
+        return await self._routing.try_ask(
+            name, lambda peer: peer.stub.Metrics(request, timeout=STATUS_TIMEOUT_S)
         )
 
     async def numbers(self, name: str) -> stopped.Numbers:
         """The journal's numbers, running or not."""
         return await stopped.numbers(self.home.pipeline(name))
 
-    async def _ask(self, name: str, call: Call[R]) -> R:
-        """The answer of a process that must run."""
-        peer = await self.peer(name)
-        try:
-            with calling(peer.whom):
-                return await call(peer)
-        except Unanswered as error:
-            self.forget(name)
-            raise Unavailable(
-                error.message,
-                hint="the operation may have been done; look before you repeat it",
-            ) from error
-
-    async def _if_running(self, name: str, call: Call[R]) -> R | None:
-        """The answer of the process, or None when nobody answers."""
-        entry = self.directory.entry(name)
-        if entry is None:
-            return None
-        try:
-            peer = await self.connections.to(entry)
-            with calling(peer.whom):
-                return await call(peer)
-        except Unanswered:
-            self.forget(name)
-            return None
-
-    async def _read(self, name: str, call: Call[R], otherwise: Callable[[], Awaitable[R]]) -> R:
-        """The answer of the process, or the journal's when it does not answer."""
-        self._known(name)
-        answer = await self._if_running(name, call)
-        return answer if answer is not None else await otherwise()
+    # ── parts ────────────────────────────────────────────────────────────────
 
     async def _list_events(self, request: pipo_pb2.ListEventsRequest) -> pipo_pb2.ListEventsReply:
         limit = request.limit or requests.EVENTS_DEFAULT
-        return await self._read(
+        return await self._routing.read(
             request.pipeline,
             lambda peer: peer.stub.ListEvents(request, timeout=READ_TIMEOUT_S),
             lambda: stopped.events(self.home.pipeline(request.pipeline), request.after_seq, limit),
@@ -265,21 +216,18 @@ class Access:
         self, request: pipo_pb2.ListEventsRequest
     ) -> AsyncIterator[pipo_pb2.ListEventsReply]:
         """The live pages of a process that runs; ends at once without one."""
-        entry = self.directory.entry(request.pipeline)
-        if entry is not None:
-            peer = await self.connections.to(entry)
+        peer = await self._routing.running(request.pipeline)
+        if peer is not None:
             with calling(peer.whom):
                 async for page in peer.stub.WatchEvents(request):
                     yield page
 
     async def _info(self, name: str) -> pipo_pb2.PipelineInfo:
-        """A pipeline's entry: its own words about itself, its host's about its supervision."""
+        """A pipeline's entry: its own words, or what its files say when it does not answer."""
+        request = pipeline_pb2.StatusRequest()
         try:
-            own: pipo_pb2.PipelineInfo | None = await self._if_running(
-                name,
-                lambda peer: peer.stub.Status(
-                    pipeline_pb2.StatusRequest(), timeout=STATUS_TIMEOUT_S
-                ),
+            own: pipo_pb2.PipelineInfo | None = await self._routing.try_ask(
+                name, lambda peer: peer.stub.Status(request, timeout=STATUS_TIMEOUT_S)
             )
             if own is not None:
                 return own
@@ -290,28 +238,3 @@ class Access:
         except PipoError as error:
             # One damaged journal must not hide the others.
             return pipo_pb2.PipelineInfo(name=name, state="failed", error=error.message)
-
-    def _known(self, name: str) -> None:
-        if not self.directory.exists(name):
-            raise self.directory.unknown(name)
-
-    def _absent(self, name: str) -> PipoError:
-        """Why nobody answers for a pipeline that the home knows."""
-        wanted = self.directory.desired(name)
-        state = wanted.state if wanted is not None else "stopped"
-        if state in COMING:
-            return Unavailable(
-                f"pipeline {name!r} is {_words(state)}", hint="try again in a moment"
-            )
-        if self.directory.alive(name):
-            return Unavailable(
-                f"pipeline {name!r} runs and does not answer",
-                hint="try again; pipo status shows it",
-            )
-        return InvalidState(
-            f"pipeline {name!r} is not running", hint=f"start it with: pipo start {name}"
-        )
-
-
-def _words(state: str) -> str:
-    return "starting" if state == "starting" else "waiting to be started again after a crash"

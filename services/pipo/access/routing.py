@@ -1,0 +1,116 @@
+"""The way to a pipeline: its process when one answers, its journal for reads when none does.
+
+What needs the process says how to start it (decision 1). Nothing is ever sent twice:
+an operation whose answer is missing may have been done, and its error says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from pipo.access.connections import Connections, Peer
+from pipo.access.directory import Directory
+from pipo.errors import InvalidState, PipoError, Unavailable
+from pipo.rpc.errors import Unanswered, calling
+
+# Supervision states in which a pipeline will soon be there, and those in which it will not.
+COMING = frozenset({"starting", "backoff"})
+ENDED = frozenset({"stopped", "completed", "failed", "crashed"})
+
+R = TypeVar("R")
+Call = Callable[[Peer], Awaitable[R]]
+
+
+class Routing:
+    """Finds the process behind a name and carries calls to it."""
+
+    def __init__(self, directory: Directory, connections: Connections) -> None:
+        self._directory = directory
+        self._connections = connections
+
+    def require(self, name: str) -> None:
+        """Raises: NotFound, for a pipeline that the home does not know."""
+        if not self._directory.exists(name):
+            raise self._directory.unknown(name)
+
+    def forget(self, name: str) -> None:
+        """A call to `name` has failed: the registry is read again, the process greeted again."""
+        self._connections.doubt(name)
+        self._directory.forget(name)
+
+    async def peer(self, name: str) -> Peer:
+        """The process of a pipeline that must run.
+
+        Raises: NotFound; InvalidState, if it is stopped; Unavailable, while it starts or is
+            out of reach.
+        """
+        self.require(name)
+        peer = await self.running(name)
+        if peer is None:
+            raise self._absent(name)
+        return peer
+
+    async def running(self, name: str) -> Peer | None:
+        """The process, greeted, or None when nobody answers under the name."""
+        entry = self._directory.entry(name)
+        if entry is None:
+            return None
+        try:
+            return await self._connections.to(entry)
+        except Unanswered:
+            self.forget(name)
+            return None
+
+    async def ask(self, name: str, call: Call[R]) -> R:
+        """The answer of a process that must run.
+
+        Raises: as `peer`; Unavailable, if the answer is missing.
+        """
+        peer = await self.peer(name)
+        try:
+            with calling(peer.whom):
+                return await call(peer)
+        except Unanswered as error:
+            self.forget(name)
+            raise Unavailable(
+                error.message, hint="the operation may have been done: look before you repeat it"
+            ) from error
+
+    async def try_ask(self, name: str, call: Call[R]) -> R | None:
+        """The answer of the process, or None when nobody answers."""
+        peer = await self.running(name)
+        if peer is None:
+            return None
+        try:
+            with calling(peer.whom):
+                return await call(peer)
+        except Unanswered:
+            self.forget(name)
+            return None
+
+    async def read(self, name: str, call: Call[R], otherwise: Callable[[], Awaitable[R]]) -> R:
+        """The answer of the process, or that of `otherwise` when nobody answers."""
+        self.require(name)
+        answer = await self.try_ask(name, call)
+        return answer if answer is not None else await otherwise()
+
+    def _absent(self, name: str) -> PipoError:
+        """Why nobody answers for a pipeline that the home knows."""
+        wanted = self._directory.desired(name)
+        state = wanted.state if wanted is not None else "stopped"
+        if self._directory.alive(name) and state not in COMING:
+            return Unavailable(
+                f"pipeline {name!r} runs and does not answer",
+                hint="try again; pipo status shows it",
+            )
+        if state in COMING or (
+            wanted is not None and wanted.desired == "running" and state not in ENDED
+        ):
+            # A host that has not looked yet still says `running` of a process that just died.
+            word = "starting" if state == "starting" else "waiting to be started again"
+            return Unavailable(f"pipeline {name!r} is {word}", hint="try again in a moment")
+        why = f" ({state})" if state in ENDED - {"stopped"} else ""
+        return InvalidState(
+            f"pipeline {name!r} is not running{why}", hint=f"start it with: pipo start {name}"
+        )

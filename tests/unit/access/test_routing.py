@@ -1,0 +1,103 @@
+"""What is said of a pipeline that does not answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from pipo.access import Access
+from pipo.clock import SystemClock
+from pipo.errors import InvalidState, NotFound, PipoError, Unavailable
+from pipo.home import Home, desired
+from pipo.home.desired import Desired
+from pipo.home.leases import Lease
+from pipo.rpc.stubs import pipo_pb2
+
+PUSH = pipo_pb2.PushRequest(pipeline="x", data=b"1")
+
+
+@pytest.fixture
+def lease(home: Home) -> Iterator[Lease]:
+    home.pipeline("x").ensure()
+    held = Lease.acquire(home.pipeline("x").lease, clock=SystemClock())
+    yield held
+    held.release()
+
+
+@pytest.mark.parametrize(
+    ("wanted", "kind", "message"),
+    [
+        (None, InvalidState, "pipeline 'x' is not running"),
+        (Desired("stopped", "f", state="stopped"), InvalidState, "pipeline 'x' is not running"),
+        (Desired("stopped", "f", state="stopping"), InvalidState, "pipeline 'x' is not running"),
+        (Desired("running", "f", state="starting"), Unavailable, "pipeline 'x' is starting"),
+        (
+            Desired("running", "f", state="backoff"),
+            Unavailable,
+            "pipeline 'x' is waiting to be started again",
+        ),
+        (
+            Desired("running", "f", state="running"),
+            Unavailable,
+            "pipeline 'x' is waiting to be started again",
+        ),
+        (
+            Desired("running", "f", state="crashed"),
+            InvalidState,
+            "pipeline 'x' is not running (crashed)",
+        ),
+        (
+            Desired("running", "f", state="completed"),
+            InvalidState,
+            "pipeline 'x' is not running (completed)",
+        ),
+    ],
+    ids=lambda value: value.state if isinstance(value, Desired) else "",
+)
+async def test_why_nobody_answers(
+    home: Home, access: Access, wanted: Desired | None, kind: type[PipoError], message: str
+) -> None:
+    home.pipeline("x").ensure()
+    if wanted is not None:
+        desired.write(home.pipeline("x"), wanted)
+    with pytest.raises(kind) as refused:
+        await access.push(PUSH)
+    assert refused.value.message == message
+    assert refused.value.hint
+
+
+async def test_a_process_that_holds_its_lease_and_does_not_answer_is_unreachable(
+    home: Home, access: Access, lease: Lease
+) -> None:
+    desired.write(home.pipeline("x"), Desired("running", "f", state="running"))
+    with pytest.raises(Unavailable, match="runs and does not answer"):
+        await access.push(PUSH)
+    assert (await access.get_pipeline("x")).state == "unreachable"
+
+
+async def test_reads_of_a_pipeline_that_never_ran_are_empty(home: Home, access: Access) -> None:
+    home.pipeline("x").ensure()
+    assert (await access.list_packets(pipo_pb2.ListPacketsRequest(pipeline="x"))).total == 0
+    events = await access.list_events(pipo_pb2.ListEventsRequest(pipeline="x", after_seq=7))
+    assert (len(events.events), events.last_seq) == (0, 7)
+    with pytest.raises(NotFound, match="has no packet"):
+        await access.inspect(pipo_pb2.InspectRequest(pipeline="x", packet_id="p"))
+
+
+async def test_every_operation_refuses_an_unknown_pipeline(access: Access) -> None:
+    calls: list[Any] = [
+        access.get_pipeline("x"),
+        access.start_known("x"),
+        access.stop(pipo_pb2.StopRequest(pipeline="x")),
+        access.push(PUSH),
+        access.list_packets(pipo_pb2.ListPacketsRequest(pipeline="x")),
+        access.inspect(pipo_pb2.InspectRequest(pipeline="x", packet_id="p")),
+        access.list_events(pipo_pb2.ListEventsRequest(pipeline="x")),
+        anext(access.watch_events(pipo_pb2.ListEventsRequest(pipeline="x"))),
+        access.logs(pipo_pb2.LogsRequest(pipeline="x")),
+    ]
+    for call in calls:
+        with pytest.raises(NotFound, match="no pipeline named 'x'"):
+            await call
