@@ -10,12 +10,13 @@ import pytest
 import pytest_asyncio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+from structlog.testing import capture_logs
+
 from pipo import errors
 from pipo.rpc.channels import Channel, dial
 from pipo.rpc.errors import calling, error_of, from_rpc, info_of
 from pipo.rpc.server import RunningServer, serve
 from pipo.rpc.stubs import pipeline_pb2, pipeline_pb2_grpc, pipo_pb2
-from structlog.testing import capture_logs
 
 TOKEN = "the-home-token"
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 
 import pytest
+
 from pipo.rpc.stubs import checker_pb2, packet_pb2, pipeline_pb2, pipo_pb2
 from pipo.rpc.to_json import dumps, to_json, to_value
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pytest
+
 from pipo.errors import Finding
 from pipo.rpc import from_proto, to_proto
 from pipo.rpc.stubs import packet_pb2
