@@ -78,7 +78,9 @@ class Stack:
 
     def start(self, *paths: Path, deadline_s: float = 30.0) -> Stack:
         """Starts the stack and waits until every pipeline serves."""
-        command = [*PIPO, "run", "--listen", str(self.port), *map(str, paths or [self.workspace])]
+        given = list(paths) or [self.workspace]
+        wanted = sum(len(list(p.glob("*.pipo"))) if p.is_dir() else 1 for p in given)
+        command = [*PIPO, "run", "--listen", str(self.port), *map(str, given)]
         with self._out.open("ab") as out:
             self.process = subprocess.Popen(
                 command,
@@ -89,10 +91,12 @@ class Stack:
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
             )
-        wait_for(self._serves, deadline_s=deadline_s, what=f"the stack serves; see {self._out}")
+        wait_for(
+            lambda: self._serves(wanted), deadline_s=deadline_s, what=f"it serves; see {self._out}"
+        )
         return self
 
-    def _serves(self) -> bool:
+    def _serves(self, wanted: int) -> bool:
         assert self.process is not None
         if self.process.poll() is not None:
             raise AssertionError(f"pipo run ended:\n{self.output()}")
@@ -100,7 +104,7 @@ class Stack:
             found = self.get("/api/pipelines")["pipelines"]
         except (OSError, ValueError):
             return False
-        return bool(found) and all(one["state"] == "running" for one in found)
+        return [one["state"] for one in found] == ["running"] * wanted
 
     def stop(self, *, deadline_s: float = 40.0) -> int:
         """Ctrl-C: drains and ends; the exit code."""

@@ -38,13 +38,6 @@ PIPELINES = {
 TEXT = """pipo: 1
 name: {name}
 concurrency: 64
-input: {{ {via} }}
-output: {{ from: input, to: {to}, with: {settings} }}
-delivered: {{ check: {check} }}
-"""
-FLAT = """pipo: 1
-name: {name}
-concurrency: 64
 buffer: {{ max: 100000 }}
 input: {{ {via} }}
 output: {{ from: input, to: {to}, with: {settings} }}
@@ -62,7 +55,7 @@ def main() -> int:
         for name, (via, to, settings, check) in PIPELINES.items():
             stack.write(
                 f"{name}.pipo",
-                FLAT.format(name=name, via=via, to=to, settings=settings, check=check),
+                TEXT.format(name=name, via=via, to=to, settings=settings, check=check),
             )
         stack.start()
         try:
@@ -73,16 +66,9 @@ def main() -> int:
             _lone(stack, folder)
         finally:
             stack.stop()
-        again = yardstick.commits_per_second(
-            folder / "again" if _made(folder / "again") else folder
-        )
+        again = yardstick.commits_per_second(folder, name="again")
         print(f"yardstick, once more at the end                          {again:9,.0f} /s")
     return 0
-
-
-def _made(folder: Path) -> bool:
-    folder.mkdir()
-    return True
 
 
 def _push(stack: Stack, name: str) -> float:
@@ -125,45 +111,36 @@ def percentiles(journal: Path) -> tuple[int, int]:
 
 
 def _lone(stack: Stack, folder: Path) -> None:
-    commit_ms = yardstick.lone_commit_ms(folder)
+    commit_ms = yardstick.group_commit_ms(folder)
     append_ms = yardstick.lone_append_ms(folder)
     asyncio.run(grpc_pushes.lone(50, port=stack.port + 1, pipeline="lone"))
+    stack.settle("lone")
+    before = deliveries(stack, "lone")
     answers = asyncio.run(grpc_pushes.lone(200, port=stack.port + 1, pipeline="lone"))
     stack.settle("lone")
+    count, seconds = (b - a for a, b in zip(before, deliveries(stack, "lone"), strict=True))
     to_answer = sorted(taken for _, taken in answers)[len(answers) // 2]
-    taken = [
-        row[0]
-        for row in query(
-            journal_of(stack.home, "lone"),
-            "SELECT ms FROM events WHERE type = 'output.written' ORDER BY ms",
-        )
-    ]
-    whole = median_delivery_ms(stack)
-    floor = commit_ms + append_ms
+    whole, floor = 1000.0 * seconds / count, commit_ms + append_ms
     print(
-        f"a lone packet → file, ack: accepted → delivered median {whole:.2f} ms, "
-        f"{whole / floor:4.2f} × (lone commit {commit_ms:.2f} ms + lone append {append_ms:.2f} ms); "
-        f"push → answer {to_answer:.2f} ms; write {taken[len(taken) // 2]:.2f} ms"
+        f"a lone packet → file, ack: accepted → delivered {whole:.2f} ms on average, "
+        f"{whole / floor:.2f} × (lone group commit {commit_ms:.2f} ms + lone append "
+        f"{append_ms:.2f} ms); push → answer {to_answer:.2f} ms"
     )
 
 
-def median_delivery_ms(stack: Stack) -> float:
-    """Median of `pipo_delivery_duration_seconds` of the pipeline `lone`, by its histogram."""
+def deliveries(stack: Stack, name: str) -> tuple[float, float]:
+    """How many packets a run delivered, and their seconds from accepted to delivered."""
     text = stack.request("/metrics", method="GET")[2].decode()
-    buckets: list[tuple[float, int]] = []
-    for line in text.splitlines():
-        if line.startswith("pipo_delivery_duration_seconds_bucket") and 'pipeline="lone"' in line:
-            bound = line.partition('le="')[2].partition('"')[0]
-            if bound != "+Inf":
-                buckets.append((float(bound), int(float(line.rsplit(" ", 1)[1]))))
-    total = buckets[-1][1]
-    below = (0.0, 0)
-    for bound, count in buckets:
-        if count >= total / 2:
-            span = count - below[1]
-            return 1000.0 * (below[0] + (bound - below[0]) * (total / 2 - below[1]) / max(span, 1))
-        below = (bound, count)
-    return 1000.0 * buckets[-1][0]
+    found = {}
+    for part in ("count", "sum"):
+        prefix = f"pipo_delivery_duration_seconds_{part}{{"
+        (line,) = (
+            line
+            for line in text.splitlines()
+            if line.startswith(prefix) and f'pipeline="{name}"' in line
+        )
+        found[part] = float(line.rsplit(" ", 1)[1])
+    return found["count"], found["sum"]
 
 
 def _idle(stack: Stack) -> None:

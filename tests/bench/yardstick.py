@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import statistics
 import time
@@ -9,10 +10,14 @@ from pathlib import Path
 
 import apsw
 
+from pipo.clock import SystemClock
+from pipo.journal.changes import Marked
+from pipo.journal.sqlite_journal import SqliteJournal
 
-def commits_per_second(folder: Path, *, seconds: float = 3.0) -> float:
+
+def commits_per_second(folder: Path, *, name: str = "yardstick", seconds: float = 3.0) -> float:
     """Plain SQLite, WAL, synchronous=FULL, one insert of 300 bytes per transaction."""
-    connection = _database(folder / "yardstick.db")
+    connection = _database(folder / f"{name}.db")
     payload = "x" * 300
     began = time.perf_counter()
     count = 0
@@ -23,17 +28,23 @@ def commits_per_second(folder: Path, *, seconds: float = 3.0) -> float:
     return count / (time.perf_counter() - began)
 
 
-def lone_commit_ms(folder: Path, *, samples: int = 200) -> float:
-    """Median of one insert and its commit, with a pause between, milliseconds."""
-    connection = _database(folder / "lone.db")
-    taken = []
-    for number in range(samples):
-        time.sleep(0.002)
-        began = time.perf_counter()
-        connection.execute("INSERT INTO t VALUES (?, ?)", (str(number), "x" * 300))
-        taken.append((time.perf_counter() - began) * 1000.0)
-    connection.close()
-    return statistics.median(taken)
+def group_commit_ms(folder: Path, *, samples: int = 200) -> float:
+    """Median of one lone change through the journal's group commit, milliseconds."""
+
+    async def measured() -> list[float]:
+        home = folder / "lone-journal"
+        home.mkdir()
+        journal = SqliteJournal.open(home, pipeline="lone", clock=SystemClock())
+        taken = []
+        for number in range(samples):
+            await asyncio.sleep(0.002)
+            began = time.perf_counter()
+            await journal.commit(Marked({"lone": number}))
+            taken.append((time.perf_counter() - began) * 1000.0)
+        await journal.close(clean=True)
+        return taken
+
+    return statistics.median(asyncio.run(measured()))
 
 
 def lone_append_ms(folder: Path, *, samples: int = 200) -> float:

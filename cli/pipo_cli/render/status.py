@@ -43,7 +43,7 @@ def details(pipeline: pipo_pb2.PipelineInfo, now_ms: int) -> list[str]:
     """The pipeline's row, where it comes from, how packets get in, its oldest packet, its latency."""
     facts = [("file", one_line(pipeline.file))]
     given = [{"via": i.via, "address": i.address} for i in pipeline.inputs]
-    facts += [("input", one_line(way.shown())) for way in ways(pipeline.name, given)]
+    facts += [("input", one_line(way.shown())) for way in ways(given)]
     facts.append(("oldest pending", _oldest(pipeline.stats, now_ms)))
     if pipeline.HasField("error"):
         facts.append(("error", one_line(pipeline.error)))

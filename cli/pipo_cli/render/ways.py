@@ -20,16 +20,10 @@ class Way:
         return f"{self.method} {url}{self.path}" if self.path else self.via
 
 
-def ways(pipeline: str, inputs: Iterable[Mapping[str, Any]]) -> Sequence[Way]:
-    """Each way in once. An address is `POST /signups`, or several of them with commas."""
-    found: dict[Way, None] = {}
+def ways(inputs: Iterable[Mapping[str, Any]]) -> Sequence[Way]:
+    """Each way in, in order; an address is such as `POST /in/signups/signups`."""
+    found: list[Way] = []
     for given in inputs:
-        addresses = [a for a in str(given.get("address") or "").split(", ") if a]
-        for address in addresses:
-            method, _, path = address.partition(" ")
-            if not path.startswith("/in/"):
-                path = f"/in/{pipeline}{path if path != '/' else ''}"
-            found[Way(str(given["via"]), method, path)] = None
-        if not addresses:
-            found[Way(str(given["via"]))] = None
-    return list(found)
+        method, _, path = str(given.get("address") or "").partition(" ")
+        found.append(Way(str(given["via"]), method, path))
+    return found

@@ -61,4 +61,4 @@ def _first_post(pipelines: Sequence[Mapping[str, Any]]) -> tuple[str, Way | None
 
 
 def _ways(pipeline: Mapping[str, Any]) -> Sequence[Way]:
-    return ways(str(pipeline["name"]), pipeline.get("inputs") or ())
+    return ways(pipeline.get("inputs") or ())

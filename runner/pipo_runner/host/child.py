@@ -75,7 +75,7 @@ class _Report:
 
 def _enter(request: Request, report: _Report) -> int:
     spec = ProcessSpec(**request.spec)
-    _name(spec.name)
+    name_process(spec.name)
     log = Path(request.log)
     try:
         logs.configure("runner", file=log, pipeline=spec.name, stdio=True)
@@ -122,8 +122,7 @@ def descriptor_limit() -> int:
     return max(map(int, os.listdir("/proc/self/fd"))) + 1
 
 
-def _name(pipeline: str) -> None:
-    """What `ps` and `top` call it."""
+def name_process(name: str) -> None:
+    """What `ps -o comm` and `top` call this process."""
     with contextlib.suppress(OSError):
-        Path("/proc/self/comm").write_text(f"pipo:{pipeline}"[:15])
-    sys.argv[:] = [f"pipo:{pipeline}"]
+        Path("/proc/self/comm").write_text(f"pipo:{name}"[:15])

@@ -37,7 +37,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from pipo_runner.host.child import Request, become, descriptor_limit
+from pipo_runner.host.child import Request, become, descriptor_limit, name_process
 from pipo_runner.host.warming import warm
 
 IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -145,8 +145,9 @@ def main() -> None:
 
 
 def _alone(keep: int) -> None:
-    """A session of its own, and no descriptor but the standard ones and `keep`."""
+    """A session and a name of its own; no descriptor but the standard ones and `keep`."""
     os.setsid()
+    name_process("forkserver")
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.closerange(3, keep)

@@ -81,13 +81,9 @@ async def journal_stop(surroundings: Surroundings, name: str, file: str, reason:
 
 
 def told(error: PipoError) -> str:
-    """An error as one text for a status line; a finding with its place."""
-    findings = getattr(error, "findings", ())
-    if not findings:
-        return error.message
-    first: Finding = findings[0]
-    more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
-    return f"{error.message}: line {first.line}:{first.col}  {first.code}  {first.message}{more}"
+    """An error as one text for a status line: a refused pipeline tells its first finding."""
+    others = len(getattr(error, "findings", ())) - 1
+    return f"{error.message} (and {others} more)" if others > 0 else error.message
 
 
 async def _end(child: Child) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from functools import partial
 
 from pipo.connectors import registry as connectors
-from pipo.errors import PipoError
+from pipo.connectors.contract import ConnectorError, Manifest
+from pipo.errors import InvalidState, PipoError
 from pipo.health import HealthListener
 from pipo.home import tokens
 from pipo.rpc.server import RunningServer, serve
@@ -40,6 +42,7 @@ class RunnerHost:
         self._reaper = Reaper()
         token = tokens.internal_token(shell.home)
         self._token = token
+        manifests = _manifests()
         self._supervisor = Supervisor(
             Surroundings(
                 home=shell.home,
@@ -54,9 +57,9 @@ class RunnerHost:
                     resolve,
                     home=shell.home,
                     workspace=shell.config.workspace,
-                    manifests=connectors.manifests(),
+                    manifests=manifests,
                 ),
-                drain_s=partial(drain_s, manifests=connectors.manifests()),
+                drain_s=partial(drain_s, manifests=manifests),
                 entry=entry,
             )
         )
@@ -124,3 +127,10 @@ async def start(
     host = RunnerHost(shell, forkserver)
     await host.start(port, http_port)
     return host
+
+
+def _manifests() -> Mapping[str, Manifest]:
+    try:
+        return connectors.manifests()
+    except ConnectorError as error:
+        raise InvalidState(error.message, hint=error.hint) from error

@@ -54,10 +54,16 @@ def _warm_pipelines() -> None:
     for module in MODULES:
         importlib.import_module(module)
     from pipo.connectors import registry
+    from pipo.connectors.contract import ConnectorError
     from pipo.lang.check import Source, parse
 
+    try:
+        manifests = registry.manifests()
+    except ConnectorError:
+        # The host's start says it, where somebody sees it.
+        return
     for role, names in ROLES:
         for name in names:
             if registry.is_built(role, name):  # type: ignore[arg-type]
                 importlib.import_module(f"pipo.connectors.{name}.{role}")
-    parse(Source(text=SAMPLE, file="sample.pipo"), registry.manifests())
+    parse(Source(text=SAMPLE, file="sample.pipo"), manifests)

@@ -123,9 +123,10 @@ def assemble(pipeline: Pipeline, around: Surroundings, recovery: Recovery) -> Pa
     def settled(ended: list[Unit], settlement: Settlement) -> None:
         admission.give_back(len(ended))
         if settlement.state == "delivered":
-            now = around.clock.now_ms()
+            now, now_ms = around.clock.monotonic(), around.clock.now_ms()
             for unit in ended:
-                measures.delivered((now - unit.received_at) / 1000.0)
+                waited_s = (now_ms - unit.received_at) / 1000.0
+                measures.delivered(now - unit.accepted if unit.accepted else waited_s)
 
     pending.on_settled = settled
     return Parts(

@@ -101,7 +101,9 @@ class PipelineIntake:
             if not durable.done():
                 durable.set_exception(error)
             return
+        now = self._clock.monotonic()
         for unit in units:
+            unit.accepted = now
             self._pending.add(unit)
             self._enqueue(unit)
         if units:

@@ -7,7 +7,7 @@ histograms are this run's (design §9).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Protocol
 
 from pipo.home.registry import Entry
@@ -56,7 +56,7 @@ class Measures:
         in_per_min: int,
         uptime_s: int,
         now_ms: int,
-        routes: Sequence[str],
+        routes: Mapping[str, str],
     ) -> pipo_pb2.PipelineInfo:
         """The pipeline as `pipo status` shows it."""
         rows = self._journal.rows
@@ -93,7 +93,7 @@ class Measures:
                 pipo_pb2.InputInfo(
                     name=one.name,
                     via=one.via,
-                    address=", ".join(routes) if one.via == "http" else "",
+                    address=_public(entry.pipeline, routes.get(one.name, "")),
                 )
                 for one in plan.pipeline.inputs
             ],
@@ -119,6 +119,12 @@ class Measures:
             for (name, reason), count in sorted(refused.items())
         ]
         return made
+
+
+def _public(pipeline: str, route: str) -> str:
+    """`POST /in/signups/a` for the route `POST /a`; empty for an input without one."""
+    method, _, path = route.partition(" ")
+    return f"{method} /in/{pipeline}{path.rstrip('/')}" if path else ""
 
 
 def _value(name: str, value: float, **labels: str) -> pipeline_pb2.MetricSeries:

@@ -14,7 +14,7 @@ from typing import Any, Final
 from pipo.connectors.contract import Manifest, PureStep, StepCall
 from pipo.errors import InvalidState
 from pipo.lang.expressions import Expression, compile_expression
-from pipo.lang.model import ErrorPolicy, Node, Pipeline, Retention
+from pipo.lang.model import ErrorPolicy, Node, Pipeline
 from pipo.lang.templates import Template, compile_template
 from pipo_runner.pipeline.rendering import Settings
 from pipo_runner.pipeline.units import OUTPUT
@@ -93,11 +93,7 @@ def make_plan(
     folder: Path,
     build_step: Callable[[str, str], PureStep],
 ) -> Plan:
-    """Compiles a checked pipeline. `build_step(role, name)` makes a connector's step.
-
-    Raises: InvalidState, naming what this build of Pipo does not run yet.
-    """
-    refuse_unbuilt(pipeline)
+    """Compiles a checked pipeline. `build_step(role, name)` makes a connector's step."""
     follows = _edges(pipeline)
     nodes = {
         node.id: _plan_node(node, follows[node.id], manifests, folder, build_step)
@@ -201,37 +197,3 @@ def _connector_step(
         return SAME if is_tap else result
 
     return run, "meta" in settings.names
-
-
-_LATER_THEN = ("pause", "halt", "agent")
-
-
-def refuse_unbuilt(pipeline: Pipeline) -> None:
-    """Refuses what the language knows and this build does not run, each by its name."""
-    missing = [name for name, used in _unbuilt(pipeline) if used]
-    if missing:
-        raise InvalidState(
-            f"{pipeline.name} uses what is not built yet: {', '.join(missing)}",
-            hint="take it out of the file, or wait for the version that brings it",
-        )
-
-
-def _unbuilt(pipeline: Pipeline) -> list[tuple[str, bool]]:
-    policies = [node.on_error for node in pipeline.nodes]
-    policies += [pipeline.output.on_error, pipeline.delivered.on_fail]
-    thens = {policy.then for policy in policies} | {pipeline.output.on_invalid.then}
-    thens |= {entry.on_invalid.then for entry in pipeline.inputs}
-    kinds = {node.kind for node in pipeline.nodes}
-    return [
-        ("fn modules", pipeline.fn is not None),
-        ("lifetime", pipeline.lifetime is not None),
-        ("agent nodes", "agent" in kinds),
-        ("route nodes", "route" in kinds),
-        ("loop", any(node.loop is not None for node in pipeline.nodes)),
-        ("output.batch", pipeline.output.batch is not None),
-        ("delivered.stall", pipeline.delivered.stall is not None),
-        ("check: external", pipeline.delivered.check == "external"),
-        ("retention", pipeline.retention != Retention()),
-        ("input schema", any(entry.schema is not None for entry in pipeline.inputs)),
-        *((f"then: {word}", word in thens) for word in _LATER_THEN),
-    ]

@@ -258,7 +258,7 @@ class PipelineProcess:
             in_per_min=self.parts.rate.total(self._clock.now_ms()),
             uptime_s=int(self._clock.monotonic() - self._began),
             now_ms=self._clock.now_ms(),
-            routes=[] if self._http is None else self._http.routes(),
+            routes={} if self._http is None else self._http.routes(),
         )
 
     def metrics(self) -> list[pipeline_pb2.MetricSeries]:

@@ -7,8 +7,6 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from pipo.connectors.formats import parse_pushed
-
 from pipo.connectors.contract import (
     Accepted,
     Arrival,
@@ -17,6 +15,7 @@ from pipo.connectors.contract import (
     RejectedArrival,
     Taken,
 )
+from pipo.connectors.formats import parse_pushed
 from pipo.errors import BadRequest, PipoError, Rejected, Unavailable
 from pipo.lang.model import Input
 from pipo.payload import BadPayload, decode

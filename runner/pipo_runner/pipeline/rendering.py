@@ -46,12 +46,12 @@ class Settings:
             elif known.get("x-path"):
                 self._add_path(key, value, folder, names)
             else:
-                template = compile_template(value)
-                names |= template.names
-                if template.constant:
-                    self._static[key] = template.render({})
+                render, used = _compiled(value, keeps_keys=bool(known.get("x-keep-keys")))
+                names |= used
+                if used:
+                    self._fields.append((key, render))
                 else:
-                    self._fields.append((key, template.render))
+                    self._static[key] = render({})
         self.names = frozenset(names)
         self._order = tuple(raw)
         self.constant: Mapping[str, Any] | None = (
@@ -84,6 +84,24 @@ class Settings:
             self._static[key] = template.constant
         else:
             self._fields.append((key, template.render))
+
+
+def _compiled(value: Any, *, keeps_keys: bool) -> tuple[Callable[[Scope], Any], frozenset[str]]:
+    """A field's renderer and the variables it reads.
+
+    In a map that keeps its keys (`x-keep-keys`) a missing value becomes null: the row
+    has that column in any case.
+    """
+    if not (keeps_keys and isinstance(value, dict)):
+        template = compile_template(value)
+        return template.render, template.names
+    entries = [(key, compile_template(inner)) for key, inner in value.items()]
+
+    def render(scope: Scope) -> dict[str, Any]:
+        rendered = ((key, template.render(scope)) for key, template in entries)
+        return {key: None if made is MISSING else made for key, made in rendered}
+
+    return render, frozenset(name for _, template in entries for name in template.names)
 
 
 class PathTemplate:

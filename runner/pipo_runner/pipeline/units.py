@@ -55,6 +55,8 @@ class Unit:
     key: str | None = None
     holds_slot: bool = False
     """It keeps its slot until it settles (`concurrency: 1`)."""
+    accepted: float = 0.0
+    """When its acceptance was committed, on the monotonic clock; 0 when an earlier run did."""
     entered: float = 0.0
     """When the step at the cursor began, on the monotonic clock."""
 

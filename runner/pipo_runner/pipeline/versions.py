@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
-from pipo.journal.changes import VersionAdded
-from pipo.lang.check import Source, parse
-from pipo.lang.model import Pipeline
 
 from pipo.connectors.contract import Manifest, PureStep
 from pipo.errors import InvalidState, NotFound
+from pipo.journal.changes import VersionAdded
+from pipo.lang.check import Source, parse, restore
+from pipo.lang.model import Pipeline
 from pipo_runner.pipeline.plan import Plan, make_plan
+from pipo_runner.pipeline.unbuilt import refuse_unbuilt
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,7 @@ def read_definition(file: Path, name: str, manifests: Mapping[str, Manifest]) ->
             f"{file} holds the pipeline '{pipeline.name}', not '{name}'",
             hint=f"start it by its file, or set `name: {name}` in it",
         )
+    refuse_unbuilt(pipeline)
     return Definition(source, file, pipeline)
 
 
@@ -119,7 +121,8 @@ class Plans:
             if source is None:
                 raise InvalidState(f"the journal has packets of v{version} and no such version")
             file = str(self._folder / f"v{version}.pipo")
-            pipeline = parse(Source(text=source, file=file), self._manifests)
+            # As it was journaled: the files it names may have moved on.
+            pipeline = restore(Source(text=source, file=file))
             self._plans[version] = self._plan(pipeline, version)
 
     def _plan(self, pipeline: Pipeline, version: int) -> Plan:

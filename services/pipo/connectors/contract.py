@@ -22,9 +22,10 @@ Settings arrive rendered: one place in the runner renders `with:`, resolves
 fields marked `x-path` against the pipeline's folder and keeps them inside it
 (decision 23). A connector never renders a template.
 
-Schemas are JSON Schema 2020-12 of a closed object, with two words of ours on a
-property: `x-literal: true` (takes no template) and `x-path: true` (a path,
-relative to the pipeline's file). Descriptions become the docs and the editor's help.
+Schemas are JSON Schema 2020-12 of a closed object, with three words of ours on a
+property: `x-literal: true` (takes no template), `x-path: true` (a path, relative
+to the pipeline's file) and `x-keep-keys: true` (a map in which a missing value
+becomes null instead of leaving its key out). Descriptions become the docs and the editor's help.
 
 Control errors, and no others, tell the caller what to do:
 
@@ -255,8 +256,8 @@ class HttpInput(Input, Protocol):
     async def answer(self, request: HttpRequest) -> HttpAnswer:
         """The whole answer; never raises for anything a client can send."""
 
-    def routes(self) -> list[str]:
-        """Such as `POST /signups`, for hints and status."""
+    def routes(self) -> Mapping[str, str]:
+        """Each input and its route, such as `POST /signups`, for status."""
 
 
 # ── steps ────────────────────────────────────────────────────────────────────

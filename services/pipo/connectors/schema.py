@@ -19,6 +19,9 @@ PIPELINE_NAME = r"^[a-z0-9][a-z0-9-]*$"
 BOT_NAME = r"^[a-z0-9][a-z0-9_-]*$"
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 
+KEEPS_KEYS: Property = {"x-keep-keys": True}
+"""For a map in which a missing value becomes null: a row has that column in any case."""
+
 _NO_DEFAULT: Any = object()
 
 

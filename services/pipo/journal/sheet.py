@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Any, Protocol
+from typing import Any
 
 from pipo.errors import InvalidState
 
@@ -119,13 +119,6 @@ UNIT_COLUMNS = tuple(name for name in UnitRow.__slots__ if name != "was")
 
 # Texts longer than this travel to SQLite on their own.
 HEAVY_CHARS = 256 * 1024
-
-
-class Applicable(Protocol):
-    """A change, as far as the draft needs to know it."""
-
-    def apply(self, sheet: Sheet) -> str | None:
-        """Applies the change; the id of the packet it duplicates, where it does."""
 
 
 @dataclass(slots=True)

@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
+
 from pipo.errors import PipoError
 from pipo.home import atomic
 

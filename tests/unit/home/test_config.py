@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+
 from pipo.errors import BadRequest
 from pipo.home import Home, config
 from pipo.home.config import Config, Restart, TokenSetting

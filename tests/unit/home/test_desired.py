@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+
 from pipo.home import Home, PipelineHome, desired
 from pipo.home.desired import Desired
 

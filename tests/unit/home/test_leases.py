@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
 from pipo.clock import SystemClock
 from pipo.errors import Conflict
 from pipo.home import leases

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from pipo.errors import BadRequest, Forbidden
 from pipo.home import Home, home_from
 from pipo.home import permissions as words

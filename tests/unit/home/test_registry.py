@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+
 from pipo.clock import SystemClock
 from pipo.home import Home, registry
 from pipo.home.leases import Lease

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+
 from pipo.errors import Conflict
 from pipo.home import Home, tokens
 

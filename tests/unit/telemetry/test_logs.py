@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from pipo.telemetry import logs
 from pipo.telemetry.redaction import Redactor
 

@@ -1,7 +1,8 @@
 """Counts and their Prometheus text."""
 
-from pipo.telemetry.metrics import Family, Histogram, Sample, render
 from prometheus_client.parser import text_string_to_metric_families
+
+from pipo.telemetry.metrics import Family, Histogram, Sample, render
 
 
 def test_a_histogram_counts_up_to_each_bound() -> None:

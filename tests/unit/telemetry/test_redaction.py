@@ -7,6 +7,7 @@ from urllib.parse import quote, quote_plus
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from pipo.telemetry.redaction import Redactor
 
 SECRET = 's3cr3t-a/"b\\c%d é'

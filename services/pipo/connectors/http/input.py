@@ -7,7 +7,7 @@ the raw body, parse, intake. What fails before intake journals nothing.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -72,8 +72,8 @@ class HttpInputs:
         if listener is not None:
             await listener.close()
 
-    def routes(self) -> list[str]:
-        return self._routes.named()
+    def routes(self) -> Mapping[str, str]:
+        return self._routes.by_input()
 
     def early(self, request: HttpRequest) -> HttpAnswer | None:
         found = self._routes.find(request)

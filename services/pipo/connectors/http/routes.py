@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pipo.connectors.contract import HttpAnswer, HttpRequest, InputSpec
@@ -60,8 +60,11 @@ class Routes:
         for made in routes:
             self._paths.setdefault(made.path, {})[made.method] = made
 
-    def named(self) -> list[str]:
-        return [str(made) for methods in self._paths.values() for made in methods.values()]
+    def by_input(self) -> Mapping[str, str]:
+        """Each input and its route, as people write it."""
+        return {
+            made.input: str(made) for methods in self._paths.values() for made in methods.values()
+        }
 
     def find(self, request: HttpRequest) -> Route | HttpAnswer:
         """The route, or 404, 405, 401: whatever needs no body."""
@@ -89,7 +92,7 @@ class Routes:
         return found
 
     def _list(self) -> str:
-        return ", ".join(self.named())
+        return ", ".join(self.by_input().values())
 
 
 def _bare(path: str) -> str:

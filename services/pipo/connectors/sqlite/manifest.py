@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pipo.connectors.contract import Manifest, OutputRole, Role
 from pipo.connectors.schema import (
+    KEEPS_KEYS,
     SQL_NAME,
     anything,
     boolean,
@@ -42,6 +43,7 @@ MANIFEST = Manifest(
                 anything("The column's value."),
                 "Each column and its value; the fields of `data` and the key unless set.",
                 propertyNames={"pattern": SQL_NAME},
+                **KEEPS_KEYS,
             ),
         ),
         effect="write",
@@ -57,6 +59,7 @@ MANIFEST = Manifest(
                     anything("What the column must be."),
                     "Columns and what they must be, all of them in one row.",
                     minProperties=1,
+                    **KEEPS_KEYS,
                 ),
             )
         ),

@@ -60,7 +60,7 @@ def test_no_pipelines() -> None:
 
 def test_details_add_the_oldest_packet_and_the_latency() -> None:
     info = running(
-        inputs=[pipo_pb2.InputInfo(name="input", via="http", address="POST /x")],
+        inputs=[pipo_pb2.InputInfo(name="input", via="http", address="POST /in/heartbeat/x")],
         latency=[
             pipo_pb2.NodeLatency(node="shape", count=100, p50_ms=2, p95_ms=12, max_ms=1500),
             pipo_pb2.NodeLatency(node="output"),

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from pipo.lang.model import ErrorPolicy
 
+from pipo.lang.model import ErrorPolicy
 from pipo_runner.pipeline.policy import GiveUp, Wait, decide
 
 

@@ -1,0 +1,49 @@
+"""What the language knows and this version of Pipo does not run yet, refused by its name."""
+
+from __future__ import annotations
+
+from pipo.connectors import registry as connectors
+from pipo.connectors.contract import UNIVERSAL_CHECKS
+from pipo.errors import InvalidState
+from pipo.lang.model import Pipeline, Retention
+
+_LATER_THEN = ("pause", "halt", "agent")
+
+
+def refuse_unbuilt(pipeline: Pipeline) -> None:
+    """Refuses what the language knows and this build does not run, each by its name."""
+    for entry in pipeline.inputs:
+        connectors.require_built("input", entry.via, entry.settings)
+    missing = [name for name, used in _unbuilt(pipeline) if used]
+    if missing:
+        raise InvalidState(
+            f"{pipeline.name} uses what is not built yet: {', '.join(missing)}",
+            hint="take it out of the file, or wait for the version that brings it",
+        )
+    for node in pipeline.nodes:
+        if node.kind in ("tap", "transform"):
+            connectors.require_built(node.kind, node.uses, node.settings)
+    connectors.require_built("output", pipeline.output.to, pipeline.output.settings)
+    if pipeline.delivered.check not in UNIVERSAL_CHECKS:
+        connectors.require_built("checks", pipeline.output.to, pipeline.delivered.settings)
+
+
+def _unbuilt(pipeline: Pipeline) -> list[tuple[str, bool]]:
+    policies = [node.on_error for node in pipeline.nodes]
+    policies += [pipeline.output.on_error, pipeline.delivered.on_fail]
+    thens = {policy.then for policy in policies} | {pipeline.output.on_invalid.then}
+    thens |= {entry.on_invalid.then for entry in pipeline.inputs}
+    kinds = {node.kind for node in pipeline.nodes}
+    return [
+        ("fn modules", pipeline.fn is not None),
+        ("lifetime", pipeline.lifetime is not None),
+        ("agent nodes", "agent" in kinds),
+        ("route nodes", "route" in kinds),
+        ("loop", any(node.loop is not None for node in pipeline.nodes)),
+        ("output.batch", pipeline.output.batch is not None),
+        ("delivered.stall", pipeline.delivered.stall is not None),
+        ("check: external", pipeline.delivered.check == "external"),
+        ("retention", pipeline.retention != Retention()),
+        ("input schema", any(entry.schema is not None for entry in pipeline.inputs)),
+        *((f"then: {word}", word in thens) for word in _LATER_THEN),
+    ]
