@@ -12,7 +12,8 @@ supervisor's pipe, the log lines around the end, the exit code.
 The end comes from the first SIGTERM or SIGINT, from end of file on the pipe
 whose descriptor stands in PIPO_PARENT_FD (the embedded supervisor died), or from
 `shell.fail(error)`. A second signal cuts the stop short. Handlers are set
-explicitly, so that it all works as PID 1 too, where defaults do not apply.
+explicitly, so that it all works as PID 1 too, where defaults do not apply. Whoever
+starts a PID 1 may block the two signals until then: what was sent meanwhile counts.
 """
 
 from __future__ import annotations
@@ -283,6 +284,7 @@ def _watch(shell: ServiceShell) -> Callable[[], None]:
     loop = asyncio.get_running_loop()
     for number in SIGNALS:
         loop.add_signal_handler(number, shell.end, signal.Signals(number).name)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     parent = _parent_fd()
     if parent is not None:
         loop.add_reader(parent, _parent_said, loop, shell, parent)

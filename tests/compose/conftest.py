@@ -28,6 +28,14 @@ def project() -> Iterator[engine.Project]:
         project.down(nameless_before)
 
 
+@pytest.fixture
+def name(project: engine.Project) -> Iterator[str]:
+    """The name of a container of the test's own, removed after it with its unnamed volumes."""
+    name = f"{project.name}-alone"
+    yield name
+    engine.run("docker", "rm", "--force", "--volumes", name, check=False)
+
+
 @pytest.fixture(scope="session")
 def stack(project: engine.Project) -> engine.Project:
     """The project, up and healthy."""

@@ -23,6 +23,16 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 SERVICES = ("runner", "gateway", "checker")
+# What docker-compose.yml says of a service, for one that runs by itself.
+COMMANDS = {
+    "gateway": ("pipo-gateway",),
+    "runner": ("python3", "/opt/pipo/image/start_workspace.py", "pipo-runner"),
+    "checker": ("pipo-checker",),
+}
+LOCKED_DOWN = (
+    *("--read-only", "--tmpfs", "/tmp:mode=1777"),
+    *("--cap-drop", "ALL", "--security-opt", "no-new-privileges:true"),
+)
 BASE_IMAGE = "pipo-base:local"
 _COMMAND_LIMIT_S = 120.0
 _BUILD_LIMIT_S = 900.0

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,16 +14,6 @@ import pytest
 from . import engine
 
 pytestmark = [pytest.mark.compose, pytest.mark.slow, pytest.mark.timeout(1200)]
-
-COMMANDS = {
-    "gateway": ("pipo-gateway",),
-    "runner": ("python3", "/opt/pipo/image/start_workspace.py", "pipo-runner"),
-    "checker": ("pipo-checker",),
-}
-LOCKED_DOWN = (
-    *("--read-only", "--tmpfs", "/tmp:mode=1777"),
-    *("--cap-drop", "ALL", "--security-opt", "no-new-privileges:true"),
-)
 
 
 @pytest.fixture
@@ -36,26 +25,19 @@ def home(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.fixture
-def name(project: engine.Project) -> Iterator[str]:
-    name = f"{project.name}-alone"
-    yield name
-    engine.run("docker", "rm", "--force", name, check=False)
-
-
 def owner_and_mode(path: Path) -> tuple[int, int, int]:
     found = path.stat()
     return found.st_uid, found.st_gid, found.st_mode & 0o7777
 
 
-@pytest.mark.parametrize("service", COMMANDS)
+@pytest.mark.parametrize("service", engine.SERVICES)
 def test_a_home_of_root_is_refused_with_the_command_that_mends_it(
     project: engine.Project, home: Path, name: str, service: str
 ) -> None:
     before = owner_and_mode(home)
     engine.run(
-        *("docker", "create", "--name", name, *LOCKED_DOWN),
-        *("--volume", f"{home}:/var/lib/pipo", project.image, *COMMANDS[service]),
+        *("docker", "create", "--name", name, *engine.LOCKED_DOWN),
+        *("--volume", f"{home}:/var/lib/pipo", project.image, *engine.COMMANDS[service]),
     )
     began = time.monotonic()
     done = engine.run("docker", "start", "--attach", name, check=False)
@@ -80,7 +62,7 @@ def test_an_internal_token_of_root_is_named(project: engine.Project, home: Path,
     token.write_text("x" * 40)
     token.chmod(0o600)
     done = engine.run(
-        *("docker", "run", "--name", name, *LOCKED_DOWN),
+        *("docker", "run", "--name", name, *engine.LOCKED_DOWN),
         *("--volume", f"{home}:/var/lib/pipo", project.image, "pipo-gateway"),
         check=False,
     )
@@ -91,14 +73,14 @@ def test_an_internal_token_of_root_is_named(project: engine.Project, home: Path,
     assert "Traceback" not in said
 
 
-@pytest.mark.parametrize("service", COMMANDS)
+@pytest.mark.parametrize("service", engine.SERVICES)
 def test_a_foreign_uid_works_on_its_own_folder(
     project: engine.Project, home: Path, name: str, service: str
 ) -> None:
     os.chown(home, 1234, 5678)
     engine.run(
-        *("docker", "run", "--detach", "--name", name, "--user", "1234:5678", *LOCKED_DOWN),
-        *("--volume", f"{home}:/var/lib/pipo", project.image, *COMMANDS[service]),
+        *("docker", "run", "--detach", "--name", name, "--user", "1234:5678", *engine.LOCKED_DOWN),
+        *("--volume", f"{home}:/var/lib/pipo", project.image, *engine.COMMANDS[service]),
     )
 
     def healthy() -> bool:

@@ -82,6 +82,16 @@ async def test_the_first_signal_ends_it_and_takes_its_entry(
     assert list(home.services.iterdir()) == []
 
 
+async def test_a_signal_that_came_before_the_handlers_counts(serve: Serve, home: Home) -> None:
+    """As PID 1's import time: the container's entry blocks the signals until somebody listens."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, service.SIGNALS)
+    os.kill(os.getpid(), signal.SIGTERM)
+    made = FakeService()
+    assert await serve(made.start) == 0
+    assert made.shell is None or made.stops == 1
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) & set(service.SIGNALS) == set()
+
+
 async def test_nobody_finds_a_service_that_is_stopping(serve: Serve, home: Home) -> None:
     made = FakeService()
     made.gate.clear()
