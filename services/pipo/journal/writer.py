@@ -108,7 +108,7 @@ class Writer:
         # A bell and no more: what to do stands in the fields above.
         self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._tip_seq = opened.last_seq
-        self._tip_due_s = 0.0
+        self._tip_due_s = clock.monotonic() + TIP_EVERY_S
         self._thread = threading.Thread(target=self._run, name="journal writer", daemon=True)
 
     # ── on the event loop ────────────────────────────────────────────────────
@@ -238,23 +238,12 @@ class Writer:
         return entries
 
     def _keep_tip(self) -> None:
-        now = self._clock.monotonic()
-        if self._tip_seq == self._transactions.last_seq:
-            return
-        if self._tip_due_s == 0.0:
-            self._tip_due_s = now + TIP_EVERY_S
-        elif now >= self._tip_due_s:
-            self._tip_due_s = 0.0
-            self._tip_seq = self._transactions.last_seq
-            tip.write(
-                self._folder,
-                Tip(
-                    self._journal_id,
-                    self._transactions.last_seq,
-                    clean=False,
-                    at=self._clock.now_ms(),
-                ),
-            )
+        """Writes the tip when events came and the last one is a minute old."""
+        seq, now = self._transactions.last_seq, self._clock.monotonic()
+        if seq != self._tip_seq and now >= self._tip_due_s:
+            self._tip_seq, self._tip_due_s = seq, now + TIP_EVERY_S
+            at = self._clock.now_ms()
+            tip.write(self._folder, Tip(self._journal_id, seq, clean=False, at=at))
 
     def _abandon(self) -> None:
         """Ends the open transaction, if SQLite has not ended it already."""
