@@ -1,0 +1,1 @@
+"""Black-box tests of a whole embedded stack, through HTTP, gRPC and the command line."""
