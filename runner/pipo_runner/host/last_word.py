@@ -9,7 +9,7 @@ from pipo.errors import PipoError
 from pipo.home import PipelineHome
 from pipo.journal import tip
 from pipo.journal.endings import last_ending
-from pipo.journal.readonly import open_readonly
+from pipo.journal.readonly import open_journal_readonly
 from pipo.telemetry.logs import logger
 from pipo_runner.host.policy import Ending
 
@@ -25,7 +25,7 @@ async def last_word(files: PipelineHome, since_ms: int) -> Ending | None:
     try:
         if not await asyncio.to_thread(_has_a_word, files):
             return None
-        rows = await open_readonly(files.journal)
+        rows = await open_journal_readonly(files.journal)
         try:
             found = await last_ending(rows)
         finally:

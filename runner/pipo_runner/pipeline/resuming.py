@@ -34,7 +34,7 @@ def loader(journal: SqliteJournal) -> Callable[[Unit], Awaitable[None]]:
 
 async def take_up(found: Sequence[PendingUnit], around: Surroundings, parts: Parts) -> Counter[str]:
     """Every pending unit goes on; how many each row of the table took."""
-    delivered: list[str] = []
+    delivered: list[tuple[str, str]] = []
     rows: Counter[str] = Counter()
     for row in found:
         unit, plan = unit_of(row), around.plans.of(row.version)
@@ -53,13 +53,15 @@ async def take_up(found: Sequence[PendingUnit], around: Surroundings, parts: Par
             case Decision.WAIT:
                 around.timers.after(left_ms / 1000.0, parts.executor.enqueue, unit)
             case Decision.DELIVER:
-                delivered.append(unit.id)
+                delivered.append((unit.id, plan.check))
             case Decision.VERIFY:
                 await _verify_again(unit, plan, row.result or b"null", around, parts)
     if delivered:
         at = around.clock.now_ms()
-        await around.journal.commit(*(Delivered(one, None, at) for one in delivered))
-        parts.pending.settled(delivered, Settlement("delivered"))
+        await around.journal.commit(
+            *(Delivered(one, None, at, check=check) for one, check in delivered)
+        )
+        parts.pending.settled((one for one, _ in delivered), Settlement("delivered"))
     return rows
 
 

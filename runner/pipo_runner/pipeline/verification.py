@@ -345,7 +345,14 @@ class Verifications:
         at = self._clock.now_ms()
         evidence = verdict.evidence or None
         changes: list[Change] = [
-            Unverified(unit=unit.id, error=error, evidence=evidence, at=at),
+            Unverified(
+                unit=unit.id,
+                error=error,
+                evidence=evidence,
+                at=at,
+                check=plan.check,
+                verdict="refused" if verdict.outcome == pb.Verdict.OUTCOME_REFUSED else "failed",
+            ),
             DeadLettered(unit=unit.id, error=error, node=VERIFY, at=at, ms=elapsed_ms),
         ]
         self._journal.submit(

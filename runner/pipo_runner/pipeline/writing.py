@@ -244,7 +244,7 @@ class OutputStage:
             for p, result in written
         ]
         settled = [p for p, _ in written if p.plan.check in SETTLED_BY_WRITE]
-        changes += [Delivered(p.unit.id, None, at) for p in settled]
+        changes += [Delivered(p.unit.id, None, at, check=p.plan.check) for p in settled]
         if flush.marks:
             changes.append(Marked(flush.marks))
         for p, _ in written:

@@ -106,11 +106,11 @@ async def _rows(pipeline: PipelineHome) -> AsyncIterator[reads.Rows | None]:
         yield None
         return
     # A pipeline process, which may use this module's counts, must never load this library.
-    from pipo.journal.readonly import open_readonly
+    from pipo.journal.readonly import open_journal_readonly
 
     try:
         async with asyncio.timeout(READ_TIMEOUT_S):
-            rows = await open_readonly(pipeline.journal)
+            rows = await open_journal_readonly(pipeline.journal)
             try:
                 yield rows
             finally:

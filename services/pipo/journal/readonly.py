@@ -56,14 +56,26 @@ class ReadonlyRows:
             raise _unreadable(self._path, error) from error
 
 
-async def open_readonly(path: Path) -> ReadonlyRows:
-    """The rows of the journal at `path`; close them when done.
+async def open_journal_readonly(path: Path) -> ReadonlyRows:
+    """The rows of the journal at `path`, for a short look; close them when done.
 
+    A journal without a write-ahead log has no writer. Opening it the usual way would make
+    an empty one, and with it hide from the next start that the real one was lost
+    (decision 44); so it is read as a file that does not change.
+    Raises: as `open_readonly`.
+    """
+    return await open_readonly(path, unchanging=not Path(f"{path}-wal").exists())
+
+
+async def open_readonly(path: Path, *, unchanging: bool = False) -> ReadonlyRows:
+    """The rows of the database at `path`; close them when done.
+
+    `unchanging` takes no locks and makes no files: only where nobody writes meanwhile.
     Raises: Unreadable, for a file that is missing, locked for 5 s or damaged;
         UnsafeStorage, for a library that could harm a journal.
     """
     refuse_affected(pysqlite3.sqlite_version, "pysqlite3")
-    db = aiosqlite.Connection(lambda: _connect(path), _QUEUE)
+    db = aiosqlite.Connection(lambda: _connect(path, unchanging), _QUEUE)
     try:
         await db
     except pysqlite3.Error as error:
@@ -71,8 +83,8 @@ async def open_readonly(path: Path) -> ReadonlyRows:
     return ReadonlyRows(path, db)
 
 
-def _connect(path: Path) -> Any:
-    uri = f"file:{quote(str(path.absolute()))}?mode=ro"
+def _connect(path: Path, unchanging: bool) -> Any:
+    uri = f"file:{quote(str(path.absolute()))}?mode=ro{'&immutable=1' if unchanging else ''}"
     return pysqlite3.connect(uri, uri=True, timeout=BUSY_TIMEOUT_S, isolation_level=None)
 
 
