@@ -2,8 +2,9 @@
 
 The kernel drops a signal to PID 1 that has no handler yet, and a Python service takes a second
 to import what it needs: a stop in that second would be lost, and the engine would kill the
-service at the end of its grace. Blocked signals are kept, also across exec. So a service gets
-them blocked; it unblocks them when its handlers stand (`pipo.service`).
+service at the end of its grace. Blocked signals are kept, also across exec. So `env`, which is
+there in a millisecond, starts this with both signals blocked; a service unblocks them itself
+when its handlers stand (`pipo.service`), and for every other command they are unblocked here.
 """
 
 import os
@@ -26,8 +27,8 @@ def main(command: list[str]) -> int:
     if not command:
         print("entry: name a command, as in: pipo-gateway", file=sys.stderr)
         return 2
-    if is_service(command):
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
+    change = signal.SIG_BLOCK if is_service(command) else signal.SIG_UNBLOCK
+    signal.pthread_sigmask(change, {signal.SIGTERM, signal.SIGINT})
     try:
         os.execvp(command[0], command)
     except OSError as error:

@@ -51,6 +51,8 @@ def serve(host: socket.socket) -> None:
     signal.signal(signal.SIGCHLD, _noted)
     for number in IGNORED:
         signal.signal(number, signal.SIG_IGN)
+    # A host that is PID 1 may be born with them blocked (`pipo.service`); no child may be.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, IGNORED)
     poll = select.poll()
     poll.register(host, select.POLLIN)
     poll.register(wake_read, select.POLLIN)

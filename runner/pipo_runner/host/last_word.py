@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 
 from pipo.errors import PipoError
 from pipo.home import PipelineHome
-from pipo.journal import tip
 from pipo.journal.endings import last_ending
 from pipo.journal.readonly import open_journal_readonly
 from pipo.telemetry.logs import logger
@@ -23,7 +21,7 @@ async def last_word(files: PipelineHome, since_ms: int) -> Ending | None:
     the next start's to say.
     """
     try:
-        if not await asyncio.to_thread(_has_a_word, files):
+        if not await asyncio.to_thread(files.journal.is_file):
             return None
         rows = await open_journal_readonly(files.journal)
         try:
@@ -36,15 +34,3 @@ async def last_word(files: PipelineHome, since_ms: int) -> Ending | None:
     if found is None or found.at < since_ms:
         return None
     return Ending(found.kind, found.reason)
-
-
-def _has_a_word(files: PipelineHome) -> bool:
-    """Whether reading may tell anything, and may be done.
-
-    Opening a journal whose write-ahead log was lost would make an empty one in its place,
-    and so hide the loss from the next start (decision 44).
-    """
-    if not files.journal.is_file():
-        return False
-    last = tip.read(files.folder)
-    return Path(f"{files.journal}-wal").exists() or (last is not None and last.clean)

@@ -64,7 +64,7 @@ async def open_journal_readonly(path: Path) -> ReadonlyRows:
     (decision 44); so it is read as a file that does not change.
     Raises: as `open_readonly`.
     """
-    return await open_readonly(path, unchanging=not Path(f"{path}-wal").exists())
+    return await open_readonly(path, unchanging=_rests(path))
 
 
 async def open_readonly(path: Path, *, unchanging: bool = False) -> ReadonlyRows:
@@ -81,6 +81,10 @@ async def open_readonly(path: Path, *, unchanging: bool = False) -> ReadonlyRows
     except pysqlite3.Error as error:
         raise _unreadable(path, error) from error
     return ReadonlyRows(path, db)
+
+
+def _rests(path: Path) -> bool:
+    return not Path(f"{path}-wal").exists()
 
 
 def _connect(path: Path, unchanging: bool) -> Any:

@@ -21,7 +21,7 @@ signal.pthread_sigmask(signal.SIG_UNBLOCK, {{signal.SIGTERM}})
 
 def entry(*command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-IS", str(ENTRY), *command],
+        ["env", "--block-signal=TERM,INT", sys.executable, "-IS", str(ENTRY), *command],
         capture_output=True,
         text=True,
         timeout=20,
