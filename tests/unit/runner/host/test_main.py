@@ -76,6 +76,13 @@ def get(url: str) -> str:
         return str(answer.read().decode())
 
 
+def signals_blocked(pid: int) -> int:
+    """The mask of the main thread."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    (mask,) = [line.split()[1] for line in lines if line.startswith("SigBlk")]
+    return int(mask, 16)
+
+
 def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
     _, said = process.communicate(timeout=20)
     return process.returncode, said
@@ -102,6 +109,20 @@ async def test_a_signal_suspends(home: Home, eventually: Any, number: signal.Sig
     assert leases.holder(home.pipeline("p").lease) is None
     assert registry.entries(home) == []
     assert registry.services(home) == []
+
+
+async def test_signals_that_were_blocked_for_pid_1_reach_its_children(
+    home: Home, eventually: Any
+) -> None:
+    def block() -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
+
+    with runner(home, preexec_fn=block) as process:
+        pid = await start_p(home, await served(home, process, eventually))
+        blocked = [signals_blocked(one) for one in (process.pid, pid)]
+        process.terminate()
+        assert ended(process)[0] == 0
+    assert blocked == [0, 0]
 
 
 async def test_after_a_kill_the_next_one_adopts_with_the_same_pid(
