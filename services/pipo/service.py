@@ -31,6 +31,7 @@ from typing import Any, NoReturn, Protocol
 
 import click
 
+from pipo import collector
 from pipo.clock import Clock, SystemClock
 from pipo.errors import BadRequest, PipoError
 from pipo.home import Home, home_from, registry
@@ -152,13 +153,24 @@ def run(
         logs.configure(kind, file=file)
         runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
         _leave(
-            runner.run(run_service(kind, name, where, config, start, stop_timeout_s=stop_timeout_s))
+            runner.run(run_service(kind, name, where, config, _calmed(start), stop_timeout_s=stop_timeout_s))
         )
     except PipoError as error:
         _refuse(stderr, kind, error.message, error.hint)
     except OSError as error:
         place = f"{error.filename}: " if error.filename else ""
         _refuse(stderr, kind, f"{place}{error.strerror or error}", "")
+
+
+def _calmed(start: Start) -> Start:
+    """The same start, after which the garbage collector leaves what stays alone."""
+
+    async def started(shell: ServiceShell) -> Running:
+        running = await start(shell)
+        collector.calm()
+        return running
+
+    return started
 
 
 async def run_service(

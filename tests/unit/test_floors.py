@@ -17,6 +17,7 @@ FLOORS = {
     "pipo.clock": 1,
     "pipo.payload": 1,
     "pipo.crashpoints": 1,
+    "pipo.collector": 1,
     "pipo.telemetry": 2,
     "pipo.home": 2,
     "pipo.lang": 3,

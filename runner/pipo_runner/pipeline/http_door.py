@@ -7,11 +7,11 @@ together travel together.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from pipo.connectors.contract import HttpAnswer, HttpRequest
+from pipo.connectors.contract import Arrival, HttpAnswer, HttpRequest
 from pipo.payload import encode
 from pipo.rpc.stubs import pipeline_pb2 as pb
 from pipo_runner.pipeline.timers import Timers
@@ -22,9 +22,15 @@ MESSAGE_BYTES_LIMIT: Final = 1024 * 1024
 
 
 class Answering(Protocol):
+    """The http inputs (contract.HttpInput), as this stream uses them."""
+
     def early(self, request: HttpRequest) -> HttpAnswer | None: ...
 
     async def answer(self, request: HttpRequest) -> HttpAnswer: ...
+
+    def arrival(self, request: HttpRequest) -> Arrival | HttpAnswer | None: ...
+
+    async def answer_arrivals(self, arrivals: Sequence[Arrival]) -> list[HttpAnswer]: ...
 
 
 @dataclass(slots=True, eq=False)
@@ -73,6 +79,8 @@ class HttpDoor:
         self._on_error = on_error
         self._open: dict[int, _Open] = {}
         self._running: dict[int, asyncio.Task[None]] = {}
+        self._quick: list[tuple[int, Arrival, int]] = []
+        self._answering = 0
         self._answers: list[pb.IngestAnswer] = []
         self._ready = asyncio.Event()
         self._ended = False
@@ -89,7 +97,7 @@ class HttpDoor:
                 answers, self._answers = self._answers, []
                 for message in _grouped(answers):
                     yield message
-                if self._ended and not self._running and not self._answers:
+                if self._ended and not self._running and not self._answering and not self._answers:
                     return
         finally:
             reader.cancel()
@@ -101,6 +109,7 @@ class HttpDoor:
             async for request in requests:
                 for part in request.parts:
                     self._part(part)
+                self._take_quick()
         finally:
             self._ended = True
             self._ready.set()
@@ -153,10 +162,38 @@ class HttpDoor:
         if not held and not self._budget.take(size):
             self._give(number, busy())
             return
-        task = self._timers.spawn(
-            self._answer(number, _request(head, body), size), name=f"request {number}"
-        )
+        request = _request(head, body)
+        quick = None if self._target is None else self._target.arrival(request)
+        if isinstance(quick, Arrival):
+            self._quick.append((number, quick, size))
+            return
+        if quick is not None:
+            self._budget.give_back(size)
+            self._give(number, quick)
+            return
+        task = self._timers.spawn(self._answer(number, request, size), name=f"request {number}")
         self._running[number] = task
+
+    def _take_quick(self) -> None:
+        """Requests of one message that hold one packet each are one commit and one task."""
+        if self._quick:
+            group, self._quick = self._quick, []
+            self._answering += 1
+            self._timers.spawn(self._answer_quick(group), name=f"requests of {self._name}")
+
+    async def _answer_quick(self, group: Sequence[tuple[int, Arrival, int]]) -> None:
+        assert self._target is not None
+        try:
+            answers = await self._target.answer_arrivals([arrival for _, arrival, _ in group])
+        except Exception as error:
+            self._on_error(error)
+            answers = [failed()] * len(group)
+        finally:
+            self._answering -= 1
+            self._budget.give_back(sum(size for _, _, size in group))
+            self._ready.set()
+        for (number, _, _), answer in zip(group, answers, strict=True):
+            self._give(number, answer)
 
     async def _answer(self, number: int, request: HttpRequest, size: int) -> None:
         try:

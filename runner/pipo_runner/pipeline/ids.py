@@ -15,6 +15,8 @@ _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 # Ten bits at a time: two letters each, so that an id is thirteen look-ups.
 _PAIRS = [a + b for a in _ALPHABET for b in _ALPHABET]
 _RANDOM_BITS = 80
+_CHANCE_BYTES = _RANDOM_BITS // 8
+_STOCK = 256
 
 
 class PacketIds:
@@ -22,6 +24,7 @@ class PacketIds:
 
     def __init__(self, entropy: Callable[[int], bytes] = os.urandom) -> None:
         self._entropy = entropy
+        self._chance = b""
         self._last_ms = -1
         self._last = 0
 
@@ -30,11 +33,21 @@ class PacketIds:
         if now_ms > self._last_ms:
             self._last_ms = now_ms
             # The top bit stays clear: a millisecond has room for 2^79 more.
-            chance = int.from_bytes(self._entropy(10), "big") >> 1
+            chance = int.from_bytes(self._random(), "big") >> 1
             self._last = (now_ms << _RANDOM_BITS) | chance
         else:
             self._last += 1
-        value = self._last
+        return self._text(self._last)
+
+    def _random(self) -> bytes:
+        """Ten bytes of chance; asked of the kernel in stocks, since each call costs a turn."""
+        if not self._chance:
+            self._chance = self._entropy(_CHANCE_BYTES * _STOCK)
+        taken, self._chance = self._chance[:_CHANCE_BYTES], self._chance[_CHANCE_BYTES:]
+        return taken
+
+    @staticmethod
+    def _text(value: int) -> str:
         parts = []
         for _ in range(13):
             parts.append(_PAIRS[value & 0x3FF])

@@ -12,6 +12,7 @@ import socket
 from dataclasses import dataclass
 from typing import Any
 
+from pipo import collector
 from pipo.clock import Clock
 from pipo.connectors import registry as connectors
 from pipo.connectors.contract import Context, HttpInput, Input, InputContext, PureStep
@@ -136,6 +137,7 @@ class PipelineProcess:
         self.parts.admission.open()
         self.parts.executor.open()
         self._journal.failed.add_done_callback(self._journal_failed)
+        collector.calm()
         self._log.info(
             "pipeline started",
             action="pipeline.started",

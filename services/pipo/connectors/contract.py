@@ -223,7 +223,10 @@ class HttpRequest:
 
     def header(self, name: str) -> str | None:
         """The first value of a header, by its lower-case name."""
-        return next((v for n, v in self.headers if n.lower() == name), None)
+        for found, value in self.headers:
+            if found.lower() == name:
+                return value
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,6 +258,15 @@ class HttpInput(Input, Protocol):
 
     async def answer(self, request: HttpRequest) -> HttpAnswer:
         """The whole answer; never raises for anything a client can send."""
+
+    def arrival(self, request: HttpRequest) -> Arrival | HttpAnswer | None:
+        """The one packet of a request that is answered as soon as it is taken, or its refusal.
+
+        None when only `answer` will do: it waits, holds several packets, or is large.
+        """
+
+    async def answer_arrivals(self, arrivals: Sequence[Arrival]) -> list[HttpAnswer]:
+        """What `answer` says to the requests of these arrivals, taken together in one commit."""
 
     def routes(self) -> Mapping[str, str]:
         """Each input and its route, such as `POST /signups`, for status."""

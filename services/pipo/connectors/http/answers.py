@@ -43,6 +43,11 @@ def unavailable(refused: RefusedArrival) -> HttpAnswer:
     return refusal(503, refused.message, refused.hint, Retry_After=str(RETRY_AFTER_S))
 
 
+def accepted(packet_id: str) -> HttpAnswer:
+    """The answer for one accepted packet: by far the most common one."""
+    return HttpAnswer(202, b'{"packet_id":"%s","state":"accepted"}' % packet_id.encode())
+
+
 def for_packets(
     outcomes: Sequence[Outcome],
     refused: RefusedArrival | None,

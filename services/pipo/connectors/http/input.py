@@ -12,6 +12,7 @@ from itertools import islice
 from typing import Any
 
 from pipo.connectors.contract import (
+    Accepted,
     Arrival,
     HttpAnswer,
     HttpRequest,
@@ -24,7 +25,7 @@ from pipo.connectors.contract import (
     Taken,
 )
 from pipo.connectors.formats import parse_body
-from pipo.connectors.http.answers import Outcome, for_packets, refusal, unavailable
+from pipo.connectors.http.answers import Outcome, accepted, for_packets, refusal, unavailable
 from pipo.connectors.http.routes import Route, Routes, route
 from pipo.errors import CODES, BadRequest, PipoError
 
@@ -90,7 +91,7 @@ class HttpInputs:
             packets = await _parsed(found, request)
             outcomes, refused = await self._take_all(found, request, packets)
         except PipoError as error:
-            return refusal(CODES[error.code].http, error.message, error.hint)
+            return _error_answer(error)
         if found.waits:
             outcomes = await self._ended(outcomes, found.timeout_s)
         return for_packets(
@@ -99,6 +100,43 @@ class HttpInputs:
             many=found.format == "csv",
             waited=found.waits,
             reject_status=found.reject_status,
+        )
+
+    def arrival(self, request: HttpRequest) -> Arrival | HttpAnswer | None:
+        found = self._routes.find(request)
+        if isinstance(found, HttpAnswer):
+            return found
+        if found.waits or found.format == "csv" or len(request.body) >= LONG_PARSE_BYTES:
+            return None
+        unfit = self._unfit(found, request)
+        if unfit is not None:
+            return unfit
+        try:
+            (data,) = parse_body(found.format, request.body, request.header("content-type") or "")
+        except PipoError as error:
+            return _error_answer(error)
+        return Arrival(found.input, data, "http", request.peer)
+
+    async def answer_arrivals(self, arrivals: Sequence[Arrival]) -> list[HttpAnswer]:
+        if self._closing.is_set():
+            return [unavailable(_STOPPING)] * len(arrivals)
+        try:
+            taken = await self._take(arrivals)
+        except PipoError as error:
+            return [_error_answer(error)] * len(arrivals)
+        return [self._single(arrival, one) for arrival, one in zip(arrivals, taken, strict=True)]
+
+    def _single(self, arrival: Arrival, taken: Taken) -> HttpAnswer:
+        if isinstance(taken, Accepted):
+            return accepted(taken.packet_id)
+        if isinstance(taken, RefusedArrival):
+            return unavailable(taken)
+        return for_packets(
+            [_outcome(taken)],
+            None,
+            many=False,
+            waited=False,
+            reject_status=self._routes.reject_status(arrival.input),
         )
 
     def _unfit(self, found: Route, request: HttpRequest) -> HttpAnswer | None:
@@ -179,6 +217,10 @@ def too_large(limit: int) -> HttpAnswer:
     return refusal(
         413, f"the body is larger than {limit} bytes", "send less, or raise engine.packet_limit"
     )
+
+
+def _error_answer(error: PipoError) -> HttpAnswer:
+    return refusal(CODES[error.code].http, error.message, error.hint)
 
 
 async def _parsed(found: Route, request: HttpRequest) -> Iterable[Any]:

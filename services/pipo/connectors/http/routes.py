@@ -57,6 +57,7 @@ class Routes:
 
     def __init__(self, routes: Sequence[Route]) -> None:
         self._paths: dict[str, dict[str, Route]] = {}
+        self._reject_status = {made.input: made.reject_status for made in routes}
         for made in routes:
             self._paths.setdefault(made.path, {})[made.method] = made
 
@@ -65,6 +66,10 @@ class Routes:
         return {
             made.input: str(made) for methods in self._paths.values() for made in methods.values()
         }
+
+    def reject_status(self, input_name: str) -> int:
+        """The status for what the rules of an input reject."""
+        return self._reject_status[input_name]
 
     def find(self, request: HttpRequest) -> Route | HttpAnswer:
         """The route, or 404, 405, 401: whatever needs no body."""
