@@ -41,7 +41,7 @@ _log = logger("gateway.lane")
 
 
 class NotSent(Exception):
-    """The lane ended before the request left: the pipeline never saw it."""
+    """The lane ended and the pipeline had not taken the request."""
 
 
 class NotAnswered(Exception):
@@ -153,24 +153,30 @@ class Lane:
     async def run(self) -> None:
         """Carries requests and answers until either side ends the stream; then `closed`.
 
+        A pipeline that stops ends it in order, once all that it took is answered: then
+        nothing that still waits was accepted. A stream that breaks leaves that open.
         Cancelled: the stream ends; requests that were sent count as not answered.
         """
+        orderly = False
         try:
             async with asyncio.TaskGroup() as group:
                 writing = group.create_task(self._write(), name=f"lane writer of {self._whom}")
                 sweeping = group.create_task(self._sweep(), name=f"lane sweeper of {self._whom}")
                 await self._read()
+                orderly = True
                 writing.cancel()
                 sweeping.cancel()
         except* grpc.RpcError as failed:
             reason = from_rpc(_first(failed), self._whom).message
             _log.warning("the way to a pipeline broke", action="lane.broken", reason=reason)
         finally:
-            self._end()
+            self._end(orderly)
 
-    def _end(self) -> None:
-        """Every waiting request learns whether it had left."""
+    def _end(self, orderly: bool) -> None:
+        """Every waiting request learns whether the pipeline may have taken it."""
         self.closed = True
+        if orderly:
+            self._taken_id = 0
         self._call.cancel()
         waiting, self._waiting = self._waiting, {}
         for request_id, answer in waiting.items():

@@ -88,8 +88,11 @@ class HttpDoor:
     async def serve(
         self, requests: AsyncIterator[pb.IngestRequest]
     ) -> AsyncIterator[pb.IngestReply]:
-        """The stream's answers, until the gateway ends it and all are given."""
-        reader = self._timers.spawn(self._read(requests), name=f"ingest {self._name}")
+        """The stream's answers, until the gateway or a stop ends it and all are given.
+
+        So a request that was sent and has no answer when the stream ends was never taken.
+        """
+        reader = self._timers.read(self._read(requests), name=f"ingest {self._name}")
         try:
             while True:
                 await self._ready.wait()

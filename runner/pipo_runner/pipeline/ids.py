@@ -12,11 +12,13 @@ import os
 from collections.abc import Callable
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
-# Ten bits at a time: two letters each, so that an id is thirteen look-ups.
+# Ten bits at a time: two letters each.
 _PAIRS = [a + b for a in _ALPHABET for b in _ALPHABET]
 _RANDOM_BITS = 80
 _CHANCE_BYTES = _RANDOM_BITS // 8
 _STOCK = 256
+_TIME_PAIRS = 5
+_CHANCE_PAIRS = 8
 
 
 class PacketIds:
@@ -26,6 +28,7 @@ class PacketIds:
         self._entropy = entropy
         self._chance = b""
         self._last_ms = -1
+        self._head = ""
         self._last = 0
 
     def next(self, now_ms: int) -> str:
@@ -34,10 +37,11 @@ class PacketIds:
             self._last_ms = now_ms
             # The top bit stays clear: a millisecond has room for 2^79 more.
             chance = int.from_bytes(self._random(), "big") >> 1
-            self._last = (now_ms << _RANDOM_BITS) | chance
+            self._last = chance
+            self._head = _text(now_ms, _TIME_PAIRS)
         else:
             self._last += 1
-        return self._text(self._last)
+        return self._head + _text(self._last, _CHANCE_PAIRS)
 
     def _random(self) -> bytes:
         """Ten bytes of chance; asked of the kernel in stocks, since each call costs a turn."""
@@ -46,11 +50,11 @@ class PacketIds:
         taken, self._chance = self._chance[:_CHANCE_BYTES], self._chance[_CHANCE_BYTES:]
         return taken
 
-    @staticmethod
-    def _text(value: int) -> str:
-        parts = []
-        for _ in range(13):
-            parts.append(_PAIRS[value & 0x3FF])
-            value >>= 10
-        parts.reverse()
-        return "".join(parts)
+
+def _text(value: int, pairs: int) -> str:
+    parts = []
+    for _ in range(pairs):
+        parts.append(_PAIRS[value & 0x3FF])
+        value >>= 10
+    parts.reverse()
+    return "".join(parts)

@@ -317,7 +317,11 @@ class PipelineProcess:
 
     async def _close(self, end: End) -> None:
         """Order: 1 intake, 2 steps in hand, 3 waits given back, 4 the last event,
-        5 server, 6 destination, 7 journal, 8 registry."""
+        5 registry, 6 streams, 7 server, 8 destination, 9 journal.
+
+        The registry comes before the streams: whoever loses one finds that nobody is
+        to be dialled any more.
+        """
         self._status = "stopping"
         self.parts.admission.close("stopped")
         await self._close_inputs()
@@ -327,12 +331,14 @@ class PipelineProcess:
         await self.parts.writing.idle(grace_s)
         self.parts.pending.release_waits()
         await self._journal.commit(Stopped(end.reason, self._clock.now_ms()))
+        registry.remove(self._home, self.name)
+        self.verifications.close()
+        self._timers.end_reading()
         if self._server is not None:
             await self._server.stop(REQUESTS_GRACE_S)
         await self._timers.close(REQUESTS_GRACE_S)
         await self._output.close()
         await self._journal.close(clean=True)
-        registry.remove(self._home, self.name)
 
     async def _close_inputs(self) -> None:
         for made in self._inputs:

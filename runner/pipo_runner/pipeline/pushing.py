@@ -25,6 +25,8 @@ from pipo_runner.pipeline.timers import Timers
 SOURCE_CHARACTERS_LIMIT: Final = 200
 # Groups of one stream whose commit is awaited at once; more wait in the transport.
 GROUPS_IN_FLIGHT: Final = 64
+# An answer is under 200 bytes, so this many stay far below a message's 1 MiB.
+RESULTS_TOGETHER: Final = 1000
 
 
 class Pushes:
@@ -62,12 +64,21 @@ class Pushes:
     async def stream(
         self, requests: AsyncIterator[pipo_pb2.PushStreamRequest]
     ) -> AsyncIterator[pipo_pb2.PushStreamReply]:
-        """Answers of a stream of groups, each as soon as its group is on disk."""
+        """Answers of a stream of groups, each as soon as its group is on disk.
+
+        Raises: Unavailable, if a stop ends it; what was taken has been answered by then.
+        """
         session = _Stream(asyncio.Semaphore(GROUPS_IN_FLIGHT))
-        reader = self._timers.spawn(self._read(session, requests), name="push stream")
+        reader = self._timers.read(self._read(session, requests), name="push stream")
         try:
             while (reply := await session.replies.get()) is not None:
+                session.merge_into(reply)
                 yield reply
+            if session.cut:
+                raise Unavailable(
+                    f"pipeline {self._name!r} is stopping",
+                    hint="packets without an answer were not accepted: send them when it runs",
+                )
         finally:
             reader.cancel()
 
@@ -81,10 +92,15 @@ class Pushes:
                 task = self._timers.spawn(self._group(session, request), name="push group")
                 tasks.add(task)
                 task.add_done_callback(tasks.discard)
-            if tasks:
-                await asyncio.wait(tasks)
+        except asyncio.CancelledError:
+            session.cut = True
+            raise
         finally:
-            session.replies.put_nowait(None)
+            try:
+                if tasks:
+                    await asyncio.wait(tasks)
+            finally:
+                session.replies.put_nowait(None)
 
     async def _group(self, session: _Stream, request: pipo_pb2.PushStreamRequest) -> None:
         try:
@@ -173,6 +189,18 @@ class _Stream:
     # Bounded by `room`: a group is read only when one of its places is free.
     replies: asyncio.Queue[pipo_pb2.PushStreamReply | None] = field(default_factory=asyncio.Queue)
     pieces: dict[int, list[bytes]] = field(default_factory=dict)
+
+    def merge_into(self, reply: pipo_pb2.PushStreamReply) -> None:
+        """Answers that became ready together travel together, up to a limit."""
+        while len(reply.results) < RESULTS_TOGETHER and not self.replies.empty():
+            more = self.replies.get_nowait()
+            if more is None:
+                self.replies.put_nowait(None)
+                return
+            reply.results.extend(more.results)
+
+    # This process ended it, not its sender.
+    cut: bool = False
 
 
 def _default_input(inputs: tuple[Input, ...]) -> Input | None:

@@ -145,6 +145,8 @@ class PipelineServicer(pipeline_pb2_grpc.PipelineServicer):
             if page.events:
                 after = page.last_seq
                 yield page
+            elif self._process.status == "stopping":
+                return
             else:
                 await self._process.journal.wait_beyond(after, WATCH_TIMEOUT_S)
 

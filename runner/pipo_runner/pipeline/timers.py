@@ -19,7 +19,8 @@ class Timers:
         self._on_crash = on_crash
         self._handles: set[asyncio.TimerHandle] = set()
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._closed = False
+        self._readers: set[asyncio.Task[Any]] = set()
+        self._reading_over = False
 
     def after(self, delay_s: float, call: Callable[..., None], *args: Any) -> asyncio.TimerHandle:
         """Calls back in `delay_s` seconds, unless the waits are given back first."""
@@ -42,6 +43,21 @@ class Timers:
         self._tasks.add(task)
         task.add_done_callback(self._ended)
         return task
+
+    def read(self, work: Coroutine[Any, Any, Any], *, name: str) -> asyncio.Task[Any]:
+        """Runs the reader of a stream that its sender keeps open, until `end_reading`."""
+        task = self.spawn(work, name=name)
+        self._readers.add(task)
+        task.add_done_callback(self._readers.discard)
+        if self._reading_over:
+            task.cancel()
+        return task
+
+    def end_reading(self) -> None:
+        """Ends every reader: streams end once what they took is answered. Safe twice."""
+        self._reading_over = True
+        for task in self._readers:
+            task.cancel()
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)

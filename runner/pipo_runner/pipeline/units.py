@@ -8,6 +8,7 @@ comes, so that a full buffer stays small in memory.
 from __future__ import annotations
 
 import heapq
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -65,12 +66,14 @@ class ReadyQueue:
     """Units in order of `queue_seq` (decision 45), with a limit on resident payload bytes."""
 
     def __init__(self, resident_bytes_limit: int = RESIDENT_BYTES_LIMIT) -> None:
+        # Units arrive in order, but for those that come again: the few go to the heap.
+        self._line: deque[Unit] = deque()
         self._heap: list[tuple[int, Unit]] = []
         self._limit = resident_bytes_limit
         self._resident = 0
 
     def __len__(self) -> int:
-        return len(self._heap)
+        return len(self._line) + len(self._heap)
 
     def put(self, unit: Unit) -> None:
         """Queues a unit; its payload is left in the journal when memory is short."""
@@ -79,13 +82,20 @@ class ReadyQueue:
                 unit.data = UNLOADED
             else:
                 self._resident += unit.size
-        heapq.heappush(self._heap, (unit.queue_seq, unit))
+        if not self._line or unit.queue_seq > self._line[-1].queue_seq:
+            self._line.append(unit)
+        else:
+            heapq.heappush(self._heap, (unit.queue_seq, unit))
 
     def pop(self) -> Unit | None:
         """The unit that came first, or None."""
-        if not self._heap:
+        line, heap = self._line, self._heap
+        if heap and (not line or heap[0][0] < line[0].queue_seq):
+            unit = heapq.heappop(heap)[1]
+        elif line:
+            unit = line.popleft()
+        else:
             return None
-        unit = heapq.heappop(self._heap)[1]
         if unit.data is not UNLOADED:
             self._resident -= unit.size
         return unit

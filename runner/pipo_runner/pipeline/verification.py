@@ -31,6 +31,7 @@ from typing import Any, Final
 from pipo.clock import Clock
 from pipo.connectors.contract import OutputRole, Settlement
 from pipo.crashpoints import reach
+from pipo.errors import Unavailable
 from pipo.journal.changes import Change, DeadLettered, Delivered, Unverified
 from pipo.payload import encode
 from pipo.rpc.stubs import checker_pb2 as pb
@@ -127,6 +128,7 @@ class Verifications:
         self._checkers: list[Attached] = []
         self._sweeping = False
         self._told = False
+        self._closed = False
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -172,7 +174,7 @@ class Verifications:
         checker = max(self._checkers, key=lambda c: c.room, default=None)
         if checker is None or checker.room <= 0:
             self._unassigned.append(waiting)
-            if checker is None and not self._told:
+            if checker is None and not (self._told or self._closed):
                 self._told = True
                 self._log("warning", "no checker attached", action="no_checker")
             return
@@ -203,7 +205,12 @@ class Verifications:
     # ── checkers ─────────────────────────────────────────────────────────────
 
     def attach(self, checker_id: str, capacity: int) -> Attached:
-        """A checker has said hello; it is offered what waits."""
+        """A checker has said hello; it is offered what waits.
+
+        Raises: Unavailable, at a stop.
+        """
+        if self._closed:
+            raise Unavailable("the pipeline is stopping", hint="attach to its next run")
         checker = Attached(checker_id, max(1, capacity), self._clock.monotonic())
         self._checkers.append(checker)
         self._told = False
@@ -228,6 +235,12 @@ class Verifications:
         for waiting in held:
             waiting.holder = None
             self._offer(waiting)
+
+    def close(self) -> None:
+        """Ends every checker's stream; what waits for a verdict is offered by the next run."""
+        self._closed = True
+        for checker in list(self._checkers):
+            self.detach(checker)
 
     async def offers(self, checker: Attached) -> AsyncIterator[pb.VerificationsReply]:
         """What is sent to one checker, grouped, until it is detached."""

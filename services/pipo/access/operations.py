@@ -13,7 +13,7 @@ from pipo.access.checking import check_text
 from pipo.access.connections import Connections, Peer
 from pipo.access.directory import REREAD_S, Directory
 from pipo.access.hosts import Hosts
-from pipo.access.routing import COMING, Routing
+from pipo.access.routing import COMING, STOPPING, Routing
 from pipo.clock import Clock, SystemClock
 from pipo.errors import PipoError
 from pipo.home import Home, tokens
@@ -35,7 +35,8 @@ class Access:
     def __init__(self, home: Home, config: Config, clock: Clock | None = None) -> None:
         self.home = home
         self._config = config
-        self.directory = Directory(home, clock or SystemClock())
+        self._clock = clock or SystemClock()
+        self.directory = Directory(home, self._clock)
         token = tokens.internal_token(home)
         self._connections = Connections(token)
         self._routing = Routing(self.directory, self._connections)
@@ -231,8 +232,9 @@ class Access:
             )
             if own is not None:
                 return own
-            made = await stopped.info(self.home.pipeline(name), self.directory.desired(name))
-            if self.directory.alive(name):
+            wanted = self.directory.desired(name)
+            made = await stopped.info(self.home.pipeline(name), wanted, self._clock.now_ms())
+            if self.directory.alive(name) and made.state != STOPPING:
                 made.state = "starting" if made.state in COMING else "unreachable"
             return made
         except PipoError as error:

@@ -16,6 +16,7 @@ from pipo.rpc.errors import Unanswered, calling
 
 # Supervision states in which a pipeline will soon be there, and those in which it will not.
 COMING = frozenset({"starting", "backoff"})
+STOPPING = "stopping"
 ENDED = frozenset({"stopped", "completed", "failed", "crashed"})
 
 R = TypeVar("R")
@@ -99,7 +100,12 @@ class Routing:
         """Why nobody answers for a pipeline that the home knows."""
         wanted = self._directory.desired(name)
         state = wanted.state if wanted is not None else "stopped"
-        if self._directory.alive(name) and state not in COMING:
+        alive = self._directory.alive(name)
+        if alive and state == STOPPING:
+            return Unavailable(
+                f"pipeline {name!r} is stopping", hint=f"once it has stopped: pipo start {name}"
+            )
+        if alive and state not in COMING:
             return Unavailable(
                 f"pipeline {name!r} runs and does not answer",
                 hint="try again; pipo status shows it",

@@ -67,7 +67,9 @@ async def numbers(pipeline: PipelineHome) -> Numbers:
         )
 
 
-async def info(pipeline: PipelineHome, wanted: Desired | None) -> pipo_pb2.PipelineInfo:
+async def info(
+    pipeline: PipelineHome, wanted: Desired | None, now_ms: int
+) -> pipo_pb2.PipelineInfo:
     """The entry of a pipeline that does not run; `state` is its host's last word."""
     made = pipo_pb2.PipelineInfo(name=pipeline.name, state="stopped")
     if wanted is not None:
@@ -81,7 +83,7 @@ async def info(pipeline: PipelineHome, wanted: Desired | None) -> pipo_pb2.Pipel
     async with _rows(pipeline) as rows:
         made.stats.SetInParent()
         if rows is not None:
-            made.stats.CopyFrom(to_proto.stats(await reads.counters(rows)))
+            made.stats.CopyFrom(await _stats(rows, now_ms))
             version = await reads.latest_version(rows)
             if version is not None:
                 made.version = version.version
@@ -120,6 +122,18 @@ async def _rows(pipeline: PipelineHome) -> AsyncIterator[reads.Rows | None]:
             f"the journal of pipeline {pipeline.name!r} took longer than {READ_TIMEOUT_S:.0f} s to read",
             hint="the disk may be busy; try again",
         ) from error
+
+
+async def _stats(rows: reads.Rows, now_ms: int) -> pipo_pb2.Stats:
+    stats = to_proto.stats(await reads.counters(rows))
+    last_delivery_at = await reads.last_delivery_at(rows)
+    if last_delivery_at is not None:
+        stats.last_delivery_at = last_delivery_at
+    oldest = await reads.oldest_pending(rows)
+    if oldest is not None:
+        stats.oldest_pending_received_at = oldest.received_at
+        stats.oldest_pending_ms = max(0, now_ms - oldest.received_at)
+    return stats
 
 
 async def _last_seq(rows: reads.Rows) -> int:
