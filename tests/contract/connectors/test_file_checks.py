@@ -90,6 +90,15 @@ async def test_a_line_break_is_never_in_a_line(tmp_path: Path) -> None:
     await contract.what_can_never_be_is_impossible(LINE_CONTAINS, tmp_path)
 
 
+async def test_a_text_at_the_very_beginning_is_found(tmp_path: Path) -> None:
+    """Offset 0 is an offset."""
+    put(tmp_path, b'{"packet_id":"a"}\n')
+    checks = LINE_CONTAINS.build()
+    found = await judged(checks, line(tmp_path, '{"packet_id'))
+    await checks.close()
+    assert isinstance(found, Passed)
+
+
 async def test_it_looks_first_where_the_write_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -59,7 +59,8 @@ class FileChecks:
             if "\n" in value:
                 return Impossible("no line contains a text with a line break", seen.evidence)
             why = f"no line of {seen.evidence['path']} contains {_shortened(value)!r}"
-            return Passed(seen.evidence) if seen.value else Pending(why, seen.evidence)
+            found = seen.value is not None
+            return Passed(seen.evidence) if found else Pending(why, seen.evidence)
         if seen.value is None:
             return Pending(f"{seen.evidence['path']} does not exist yet", seen.evidence)
         match target.check:
