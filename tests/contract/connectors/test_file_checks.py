@@ -94,7 +94,7 @@ async def test_a_text_at_the_very_beginning_is_found(tmp_path: Path) -> None:
     """Offset 0 is an offset."""
     put(tmp_path, b'{"packet_id":"a"}\n')
     checks = LINE_CONTAINS.build()
-    found = await judged(checks, line(tmp_path, '{"packet_id'))
+    [found] = await judged(checks, line(tmp_path, '{"packet_id'))
     await checks.close()
     assert isinstance(found, Passed)
 
