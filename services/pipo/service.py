@@ -153,7 +153,11 @@ def run(
         logs.configure(kind, file=file)
         runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
         _leave(
-            runner.run(run_service(kind, name, where, config, _calmed(start), stop_timeout_s=stop_timeout_s))
+            runner.run(
+                run_service(
+                    kind, name, where, config, _calmed(start), stop_timeout_s=stop_timeout_s
+                )
+            )
         )
     except PipoError as error:
         _refuse(stderr, kind, error.message, error.hint)

@@ -14,6 +14,7 @@ from pipo.journal.sqlite_journal import Recovery, SqliteJournal
 from pipo.lang.model import Pipeline
 from pipo_runner.pipeline.admission import Admission
 from pipo_runner.pipeline.executor import Executor
+from pipo_runner.pipeline.http_door import BodyBudget
 from pipo_runner.pipeline.ids import PacketIds
 from pipo_runner.pipeline.intake import PipelineIntake
 from pipo_runner.pipeline.measures import Measures
@@ -42,6 +43,7 @@ class Surroundings:
     context: Context
     redact: Callable[[str], str]
     load: Callable[[Unit], Awaitable[None]]
+    budget: BodyBudget
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +118,7 @@ def assemble(pipeline: Pipeline, around: Surroundings, recovery: Recovery) -> Pa
         intake=intake,
         packet_limit=around.context.packet_limit,
         timers=around.timers,
+        budget=around.budget,
     )
     measures = Measures(around.journal)
     around.journal.commit_observer = measures.committed

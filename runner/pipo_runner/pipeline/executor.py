@@ -24,7 +24,6 @@ order of the journal's changes a matter of scheduling.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
@@ -94,7 +93,6 @@ class Executor:
         self._ready = ReadyQueue()
         self._open = False
         self._scheduled = False
-        self._loop = asyncio.get_running_loop()
         # Changes of this turn: by depth of step, then the ends.
         self._steps: list[list[Change]] = []
         self._ends: list[Change] = []
@@ -130,7 +128,7 @@ class Executor:
     def _wake(self) -> None:
         if self._open and not self._scheduled and self._free > 0 and len(self._ready):
             self._scheduled = True
-            self._loop.call_soon(self._turn)
+            self._timers.soon(self._turn)
 
     def _turn(self) -> None:
         self._scheduled = False

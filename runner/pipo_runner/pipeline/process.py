@@ -22,7 +22,7 @@ from pipo.home.config import Config
 from pipo.home.registry import Entry
 from pipo.journal import reads
 from pipo.journal.changes import Change, Draining, Started, Stopped
-from pipo.journal.sqlite_journal import Recovery, SqliteJournal
+from pipo.journal.sqlite_journal import LISTENER_RAISED, Recovery, SqliteJournal
 from pipo.rpc.server import RunningServer, serve
 from pipo.rpc.stubs import pipeline_pb2, pipo_pb2
 from pipo.telemetry.logs import logger, mask
@@ -86,6 +86,7 @@ class PipelineProcess:
         self._harder: End | None = None
         self._crash: BaseException | None = None
         self._timers = Timers(self._crashed)
+        asyncio.get_running_loop().set_exception_handler(self._unhandled)
         self._budget = BodyBudget(BODIES_LIMIT * config.packet_limit_bytes)
         self._inputs: list[Input] = []
         self._http: HttpInput | None = None
@@ -119,6 +120,7 @@ class PipelineProcess:
             context=self._context(),
             redact=redactor.text,
             load=loader(self._journal),
+            budget=self._budget,
         )
         self._output = output
         self.parts = assemble(pipeline, around, recovery)
@@ -350,6 +352,14 @@ class PipelineProcess:
         if self._crash is None:
             self._crash = error
         self.end(End("now", "crashed"))
+
+    def _unhandled(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """What no one caught. In a listener of the journal it may have cost a unit its turn."""
+        error = context.get("exception")
+        if isinstance(error, Exception) and context["message"] == LISTENER_RAISED:
+            self._crashed(error)
+        else:
+            self._log.error(context["message"], action="unhandled", exc_info=error)
 
     def _journal_failed(self, failed: asyncio.Future[BaseException]) -> None:
         if not failed.cancelled():

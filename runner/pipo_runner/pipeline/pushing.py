@@ -16,10 +16,11 @@ from pipo.connectors.contract import (
     Taken,
 )
 from pipo.connectors.formats import parse_pushed
-from pipo.errors import BadRequest, PipoError, Rejected, Unavailable
+from pipo.errors import BadRequest, NotFound, PipoError, Rejected, Unavailable
 from pipo.lang.model import Input
 from pipo.payload import BadPayload, decode
 from pipo.rpc.stubs import packet_pb2, pipo_pb2
+from pipo_runner.pipeline.http_door import BodyBudget
 from pipo_runner.pipeline.timers import Timers
 
 SOURCE_CHARACTERS_LIMIT: Final = 200
@@ -40,12 +41,14 @@ class Pushes:
         intake: Intake,
         packet_limit: int,
         timers: Timers,
+        budget: BodyBudget,
     ) -> None:
         self._name = name
         self._inputs = {entry.name: entry for entry in inputs}
         self._intake = intake
         self._limit = packet_limit
         self._timers = timers
+        self._budget = budget
         self._default = _default_input(inputs)
 
     async def push(self, request: pipo_pb2.PushRequest) -> pipo_pb2.PushReply:
@@ -53,6 +56,7 @@ class Pushes:
 
         Raises: BadRequest; Rejected with the journaled rejection; Unavailable.
         """
+        self._mine(request.pipeline)
         arrival = self._arrival(request.data, request.source, request.input)
         taken = (await self._intake.take([arrival]))[0]
         error = _error_of(taken)
@@ -88,6 +92,7 @@ class Pushes:
         tasks: set[asyncio.Task[None]] = set()
         try:
             async for request in requests:
+                self._mine(request.pipeline)
                 await session.room.acquire()
                 task = self._timers.spawn(self._group(session, request), name="push group")
                 tasks.add(task)
@@ -137,20 +142,39 @@ class Pushes:
         number = item.request_id
         if not item.more and number not in session.pieces:
             return self._arrival(item.data, item.source, item.input)
-        pieces = session.pieces.setdefault(number, [])
-        pieces.append(item.data)
-        if sum(map(len, pieces)) > self._limit:
-            session.pieces[number] = [b"x" * (self._limit + 1)]
+        pieces = session.pieces.setdefault(number, Pieces())
+        if pieces.size <= self._limit and not self._budget.take(len(item.data)):
+            pieces.refused = True
+        elif pieces.size <= self._limit:
+            session.held += len(item.data)
+            pieces.parts.append(item.data)
+        pieces.size += len(item.data)
         if item.more:
             return None
-        return self._arrival(b"".join(session.pieces.pop(number)), item.source, item.input)
+        del session.pieces[number]
+        kept = sum(map(len, pieces.parts))
+        session.held -= kept
+        self._budget.give_back(kept)
+        if pieces.refused:
+            raise Unavailable("too many large packets at once", hint="try again in a moment")
+        if pieces.size > self._limit:
+            raise self._too_large(pieces.size)
+        return self._arrival(b"".join(pieces.parts), item.source, item.input)
+
+    def _mine(self, pipeline: str) -> None:
+        """Refuses what was meant for another pipeline: a port may have changed hands."""
+        if pipeline and pipeline != self._name:
+            raise NotFound(f"{pipeline} does not run here", hint=f"this is {self._name}")
+
+    def _too_large(self, size: int) -> BadRequest:
+        return BadRequest(
+            f"the packet has {size} bytes, more than engine.packet_limit ({self._limit})",
+            hint="send less, or raise engine.packet_limit",
+        )
 
     def _arrival(self, raw: bytes, source: str, input_name: str) -> Arrival:
         if len(raw) > self._limit:
-            raise BadRequest(
-                f"the packet has {len(raw)} bytes, more than engine.packet_limit ({self._limit})",
-                hint="send less, or raise engine.packet_limit",
-            )
+            raise self._too_large(len(raw))
         if not raw:
             raise BadRequest("data is missing", hint="send one JSON value; null is one")
         if len(source) > SOURCE_CHARACTERS_LIMIT:
@@ -182,13 +206,23 @@ class Pushes:
 
 
 @dataclass(slots=True)
+class Pieces:
+    """A large item that is still arriving; beyond the limit its bytes are only counted."""
+
+    parts: list[bytes] = field(default_factory=list)
+    size: int = 0
+    refused: bool = False
+
+
+@dataclass(slots=True)
 class _Stream:
     """One push stream: its answers, and the pieces of items that are still arriving."""
 
     room: asyncio.Semaphore
     # Bounded by `room`: a group is read only when one of its places is free.
     replies: asyncio.Queue[pipo_pb2.PushStreamReply | None] = field(default_factory=asyncio.Queue)
-    pieces: dict[int, list[bytes]] = field(default_factory=dict)
+    pieces: dict[int, Pieces] = field(default_factory=dict)
+    held: int = 0
 
     def merge_into(self, reply: pipo_pb2.PushStreamReply) -> None:
         """Answers that became ready together travel together, up to a limit."""

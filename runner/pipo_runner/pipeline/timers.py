@@ -27,11 +27,21 @@ class Timers:
 
         def fire() -> None:
             self._handles.discard(handle)
-            call(*args)
+            self._guarded(call, *args)
 
         handle = asyncio.get_running_loop().call_later(delay_s, fire)
         self._handles.add(handle)
         return handle
+
+    def soon(self, call: Callable[[], None]) -> None:
+        """Calls back in the next turn of the loop."""
+        asyncio.get_running_loop().call_soon(self._guarded, call)
+
+    def _guarded(self, call: Callable[..., None], *args: Any) -> None:
+        try:
+            call(*args)
+        except Exception as error:
+            self._on_crash(error)
 
     def cancel(self, handle: asyncio.TimerHandle) -> None:
         handle.cancel()

@@ -44,8 +44,6 @@ from pipo_runner.pipeline.timers import Timers
 from pipo_runner.pipeline.units import UNLOADED, VERIFY, Unit
 
 LEASE_S: Final = 10.0
-# Data of units that wait for a verdict stays in memory only below this size.
-KEPT_BYTES_LIMIT: Final = 32 * 1024
 MESSAGE_BYTES_LIMIT: Final = 1024 * 1024
 
 
@@ -159,8 +157,8 @@ class Verifications:
             result=result,
             written=self._clock.monotonic(),
         )
-        if unit.size > KEPT_BYTES_LIMIT:
-            unit.data = UNLOADED
+        # A verdict seldom needs the payload: thousands may wait, and it can be read back.
+        unit.data = UNLOADED
         self._waiting[unit.id] = waiting
         self._offer(waiting)
 

@@ -44,6 +44,10 @@ class JournalFailed(Unavailable):
     """The journal could not be written; what was not acknowledged may be lost."""
 
 
+LISTENER_RAISED = "a listener of the journal raised"
+"""The message under which the loop's exception handler hears of it."""
+
+
 class Journal(Protocol):
     """A pipeline's durable record, whatever keeps it."""
 
@@ -291,9 +295,7 @@ class SqliteJournal:
         try:
             listener(*news)
         except Exception as error:
-            self._loop.call_exception_handler(
-                {"message": "a listener of the journal raised", "exception": error}
-            )
+            self._loop.call_exception_handler({"message": LISTENER_RAISED, "exception": error})
 
     def _fail(self, error: BaseException, entries: Sequence[Entry]) -> None:
         """Nothing more is acknowledged."""
