@@ -105,6 +105,7 @@ class Pushes:
                 if tasks:
                     await asyncio.wait(tasks)
             finally:
+                self._budget.give_back(session.held)
                 session.replies.put_nowait(None)
 
     async def _group(self, session: _Stream, request: pipo_pb2.PushStreamRequest) -> None:
