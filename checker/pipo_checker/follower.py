@@ -24,6 +24,8 @@ from pipo_checker.verifier import CAPACITY, Verifier
 BACKOFF_S = (0.1, 2.0)
 # A stream that lasted this long had no trouble to start.
 STEADY_S = 5.0
+# After a stream that the pipeline ended in order; an entry that stays is tried again then.
+STOPPING_PAUSE_S = 1.0
 # After a bug, which the next attempt may well meet again.
 BUG_PAUSE_S = 2.0
 
@@ -33,7 +35,7 @@ _log = logger("checker.follower")
 class Follower:
     """One pipeline process and the stream to it, opened anew whenever it breaks.
 
-    `lost` is called when a stream broke, so that the registry is read again.
+    `lost` is called when a stream ended, so that the registry is read again.
     """
 
     def __init__(
@@ -81,16 +83,21 @@ class Follower:
             began = self._clock.monotonic()
             why = await self._attach(verifier)
             verifier.clear()
+            self._lost()
+            if why is None:
+                # Most likely it stops, and left the registry first: the roster ends us.
+                self._ended()
+                await asyncio.sleep(STOPPING_PAUSE_S)
+                continue
             if self._clock.monotonic() - began >= STEADY_S:
                 failures = 0
             self._complain(why)
-            self._lost()
             await asyncio.sleep(backoff_s(failures, self._clock))
             failures += 1
 
-    async def _attach(self, verifier: Verifier) -> str:
-        """One stream from its hello to its end; why it ended."""
-        why = "the pipeline ended the stream"
+    async def _attach(self, verifier: Verifier) -> str | None:
+        """One stream from its hello to its end; why it broke, None if the pipeline ended it."""
+        why = None
         channel = None
         try:
             channel = channels.dial(self._address, self._token())
@@ -121,6 +128,11 @@ class Follower:
         self.meters.attached = True
         self._complained = False
         _log.info("attached", action="verifications.attached", pipeline=self._name)
+
+    def _ended(self) -> None:
+        _log.info(
+            "the pipeline ended the stream", action="verifications.ended", pipeline=self._name
+        )
 
     def _complain(self, why: str) -> None:
         """One line for an outage, however many attempts it takes."""

@@ -77,6 +77,16 @@ async def test_a_process_that_holds_its_lease_and_does_not_answer_is_unreachable
     assert (await access.get_pipeline("x")).state == "unreachable"
 
 
+async def test_a_process_that_is_on_its_way_out_is_stopping(
+    home: Home, access: Access, lease: Lease
+) -> None:
+    desired.write(home.pipeline("x"), Desired("stopped", "f", state="stopping"))
+    with pytest.raises(Unavailable, match="'x' is stopping") as refused:
+        await access.push(PUSH)
+    assert refused.value.hint == "once it has stopped: pipo start x"
+    assert (await access.get_pipeline("x")).state == "stopping"
+
+
 async def test_reads_of_a_pipeline_that_never_ran_are_empty(home: Home, access: Access) -> None:
     home.pipeline("x").ensure()
     assert (await access.list_packets(pipo_pb2.ListPacketsRequest(pipeline="x"))).total == 0

@@ -20,7 +20,11 @@ async def test_everything_that_is_read(journaled: Home, access: Access) -> None:
     assert (info.state, info.file, info.version) == ("stopped", "/w/old.pipo", 1)
     assert (info.stats.accepted, info.stats.pending) == (3, 3)
     assert info.last_seq == 4
+    assert info.stats.oldest_pending_received_at == 10
+    assert info.stats.oldest_pending_ms > 10**12
+    assert not info.stats.HasField("last_delivery_at")
     (listed,) = (await access.list_pipelines()).pipelines
+    listed.stats.oldest_pending_ms = info.stats.oldest_pending_ms
     assert listed == info
 
     request = pipo_pb2.ListPacketsRequest(pipeline="old", limit=2)

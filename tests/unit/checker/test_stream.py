@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Any
@@ -104,7 +105,7 @@ async def test_attaches_again_after_the_stream_ended_and_forgets_what_was_held(
     offer: Callable[..., Any],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(follower, "BACKOFF_S", (0.01, 0.01))
+    monkeypatch.setattr(follower, "STOPPING_PAUSE_S", 0.01)
     async with followed() as (made, _):
         await pipeline.hello()
         await pipeline.offers.put(VerificationsReply(verifications=[offer("a")]))
@@ -117,6 +118,31 @@ async def test_attaches_again_after_the_stream_ended_and_forgets_what_was_held(
         again.id = "a:1:2"
         await pipeline.offers.put(VerificationsReply(verifications=[again]))
         assert [v.id for v in await pipeline.verdicts(1)] == ["a:1:2"]
+
+
+async def test_only_a_stream_that_broke_is_a_warning(
+    followed: Followed,
+    pipeline: FakePipeline,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(follower, "STOPPING_PAUSE_S", 0.01)
+    caplog.set_level(logging.INFO, "pipo.checker.follower")
+    async with followed() as (made, server):
+        await pipeline.hello()
+        await pipeline.offers.put(None)
+        await pipeline.hello()
+        assert _said(caplog, "verifications.ended") == ["INFO"]
+        assert _said(caplog, "verifications.lost") == []
+        await server.stop(0)
+        await until(lambda: _said(caplog, "verifications.lost") == ["WARNING"])
+    assert not made.meters.attached
+
+
+def _said(caplog: pytest.LogCaptureFixture, action: str) -> list[str]:
+    """The levels of the lines of that action."""
+    found: list[Any] = [(record.msg, record.levelname) for record in caplog.records]
+    return [level for line, level in found if line["action"] == action]
 
 
 async def test_attaches_when_the_pipeline_comes_back(

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
+import grpc
 import pytest
 import pytest_asyncio
 
@@ -26,6 +27,7 @@ class Stream:
         self.entered = asyncio.Event()
         self.replies: asyncio.Queue[pipeline_pb2.IngestReply | None] = asyncio.Queue()
         self.cancelled = False
+        self.breaks = False
 
     async def write(self, message: pipeline_pb2.IngestRequest) -> None:
         self.written.append(message)
@@ -38,6 +40,9 @@ class Stream:
     async def _replies(self) -> AsyncIterator[pipeline_pb2.IngestReply]:
         while (reply := await self.replies.get()) is not None:
             yield reply
+        if self.breaks:
+            nothing = grpc.aio.Metadata()
+            raise grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, nothing, nothing)
 
     def answer(self, *ids: int) -> None:
         answers = [pipeline_pb2.IngestAnswer(request_id=i, status=202) for i in ids]
@@ -133,7 +138,8 @@ async def test_a_piece_never_overtakes_its_head_nor_holds_up_the_small_ones(
     assert all(m.ByteSize() < 1024 * 1024 for m in stream.written)
 
 
-async def test_the_end_of_the_stream_tells_sent_from_not_sent(lane: Lane, stream: Stream) -> None:
+async def test_a_stream_that_breaks_tells_sent_from_not_sent(lane: Lane, stream: Stream) -> None:
+    stream.breaks = True
     stream.open.clear()
     _, sent = lane.send(HEAD, b"1")
     await settle()
@@ -144,6 +150,19 @@ async def test_the_end_of_the_stream_tells_sent_from_not_sent(lane: Lane, stream
     assert isinstance(waiting.exception(), NotSent)
     _, late = lane.send(HEAD, b"3")
     assert isinstance(late.exception(), NotSent)
+
+
+async def test_a_pipeline_that_ends_its_stream_in_order_has_taken_nothing_more(
+    lane: Lane, stream: Stream
+) -> None:
+    _, first = lane.send(HEAD, b"1")
+    _, second = lane.send(HEAD, b"2")
+    await settle()
+    stream.answer(1)
+    stream.replies.put_nowait(None)
+    await settle()
+    assert first.result().status == 202
+    assert isinstance(second.exception(), NotSent)
 
 
 async def test_a_piece_that_waits_is_released_by_the_end_or_the_answer(
