@@ -25,7 +25,8 @@ def refuse_unbuilt(pipeline: Pipeline) -> None:
             connectors.require_built(node.kind, node.uses, node.settings)
     connectors.require_built("output", pipeline.output.to, pipeline.output.settings)
     if pipeline.delivered.check not in UNIVERSAL_CHECKS:
-        connectors.require_built("checks", pipeline.output.to, pipeline.delivered.settings)
+        # Only looked for: what a checker imports has no place in this process (design §5).
+        connectors.require_there("checks", pipeline.output.to)
 
 
 def _unbuilt(pipeline: Pipeline) -> list[tuple[str, bool]]:

@@ -86,8 +86,22 @@ def build_checks(name: str) -> Checks:
     return cast(Checks, _module("checks", name).build())
 
 
+def require_there(kind: Kind, name: str) -> None:
+    """Passes when this version has the module of a role; imports nothing.
+
+    Raises: NotFound, InvalidState.
+    """
+    _require(kind, name)
+
+
 def _module(kind: Kind, name: str) -> ModuleType:
-    """Raises: NotFound, when no manifest declares it; InvalidState, when it is not built yet."""
+    return import_module(f"{_require(kind, name)}.{kind}")
+
+
+def _require(kind: Kind, name: str) -> str:
+    """The package that has a role's module.
+
+    Raises: NotFound, when no manifest declares it; InvalidState, when it is not built yet."""
     found = _found().get(name)
     if found is None or not getattr(found[0], kind):
         word = "output with checks" if kind == "checks" else kind
@@ -100,7 +114,7 @@ def _module(kind: Kind, name: str) -> ModuleType:
         raise InvalidState(
             f"{subject} not built yet", hint="this version of Pipo knows the name and cannot run it"
         )
-    return import_module(f"{found[1]}.{kind}")
+    return found[1]
 
 
 @cache
