@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from pipo.clock import Clock
-from pipo.errors import Conflict, InvalidPipeline, PipoError
+from pipo.errors import Conflict, InvalidPipeline, InvalidState, PipoError, Unavailable
 from pipo.home import Home
 from pipo.home.config import Config
 from pipo_cli import embedded, stack
@@ -34,6 +34,7 @@ from pipo_cli.threads import beside
 R = TypeVar("R")
 
 TAIL_EVERY_S = 0.2
+START_POLL_S = 0.1
 CLOSE_TIMEOUT_S = 2.0
 GOING = {"starting", "running", "backoff", "stopping"}
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -176,8 +177,8 @@ class Foreground:
         path = os.path.join(os.getcwd(), file)
         try:
             entry = await self._call("POST", "/api/pipelines", {"file": path})
-        except Conflict as conflict:
-            entry = await self._running(path, conflict)
+        except (Conflict, InvalidState) as refusal:
+            entry = await self._resumed(path, refusal)
         except InvalidPipeline as error:
             raise BrokenFile(file, error) from error
         name = str(entry["name"])
@@ -185,12 +186,28 @@ class Foreground:
         whole = await self._call("GET", f"/api/pipelines/{name}")
         return {**entry, "inputs": (whole.get("runner") or {}).get("inputs") or ()}
 
-    async def _running(self, path: str, conflict: Conflict) -> dict[str, Any]:
+    async def _resumed(self, path: str, refusal: PipoError) -> dict[str, Any]:
+        """The entry of a pipeline that the host has brought up itself, once it is up.
+
+        Raises: `refusal`, if none of this file is going.
+        """
+        deadline = self._clock.monotonic() + self._config.start_timeout_s
+        while entry := await self._going(path):
+            if entry.get("state") != "starting":
+                return dict(entry)
+            if self._clock.monotonic() > deadline:
+                raise Unavailable(
+                    f"{entry['name']} does not get past its start", hint="see its log: pipo logs"
+                )
+            await asyncio.sleep(START_POLL_S)
+        raise refusal
+
+    async def _going(self, path: str) -> Mapping[str, Any] | None:
         listed = await self._call("GET", "/api/pipelines")
         for entry in listed.get("pipelines") or ():
             if entry.get("file") == path and entry.get("state") in GOING:
                 return dict(entry)
-        raise conflict
+        return None
 
     async def _shut_down(self, children: asyncio.Task[None]) -> None:
         """The end.

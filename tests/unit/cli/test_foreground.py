@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from pipo.clock import SystemClock
-from pipo.errors import Conflict, Unavailable
+from pipo.errors import InvalidState, Unavailable
 from pipo.home import Home
 from pipo.home.config import Config
 from pipo_cli import draining, foreground, stack
@@ -23,7 +23,8 @@ from pipo_cli.screen import Screen
 from tests.unit.cli.fakes import http_gateway
 
 LOGGED = "2026-10-10T21:13:48.263Z info  started action=pipeline.start"
-CONFLICT = (409, {"error": "'x' runs already", "code": "conflict"})
+RUNS_ALREADY = (409, {"error": "x is already running: pid 7", "code": "invalid_state"})
+ELSEWHERE = (409, {"error": "x is supervised by another runner", "code": "conflict"})
 
 
 class Children:
@@ -258,11 +259,12 @@ async def test_a_file_that_is_refused_stops_everything(
         assert run.children.told[0] == "stop"
 
 
+@pytest.mark.parametrize("refusal", [RUNS_ALREADY, ELSEWHERE], ids=lambda r: r[1]["code"])
 async def test_a_pipeline_that_was_resumed_first_is_taken_as_started(
-    tmp_path: Path, pipelines: Pipelines, url: str
+    tmp_path: Path, pipelines: Pipelines, url: str, refusal: tuple[int, Any]
 ) -> None:
     pipelines.states["x"] = "running"
-    pipelines.start_answer = lambda: CONFLICT
+    pipelines.start_answer = lambda: refusal
     async with running(tmp_path, pipelines, "/work/x.pipo") as (run, task):
         await run.until(lambda: run.says("Ctrl-C drains"))
         run.end.ask()
@@ -270,12 +272,37 @@ async def test_a_pipeline_that_was_resumed_first_is_taken_as_started(
         assert run.says("draining x")
 
 
-async def test_a_name_that_another_file_has_is_a_conflict(
+async def test_a_pipeline_that_is_being_resumed_is_waited_for(
     tmp_path: Path, pipelines: Pipelines, url: str
 ) -> None:
-    pipelines.start_answer = lambda: CONFLICT
+    pipelines.states["x"] = "starting"
+    pipelines.start_answer = lambda: RUNS_ALREADY
+    async with running(tmp_path, pipelines, "/work/x.pipo") as (run, task):
+        await run.until(lambda: pipelines.asked().count("GET /api/pipelines") > 1)
+        assert not run.says("Pipo is running")
+        pipelines.states["x"] = "running"
+        await run.until(lambda: run.says("Pipo is running"))
+        run.end.ask()
+        await task
+
+
+async def test_a_resumed_pipeline_that_fails_in_its_start_refuses_the_run(
+    tmp_path: Path, pipelines: Pipelines, url: str
+) -> None:
+    pipelines.states["x"] = "failed"
+    pipelines.start_answer = lambda: RUNS_ALREADY
+    async with running(tmp_path, pipelines, "/work/x.pipo") as (_, task):
+        with pytest.raises(InvalidState, match="already running"):
+            await task
+
+
+async def test_a_name_that_another_file_has_is_refused(
+    tmp_path: Path, pipelines: Pipelines, url: str
+) -> None:
+    pipelines.states["x"] = "running"
+    pipelines.start_answer = lambda: RUNS_ALREADY
     async with running(tmp_path, pipelines, "/elsewhere/x.pipo") as (_, task):
-        with pytest.raises(Conflict, match="runs already"):
+        with pytest.raises(InvalidState, match="already running"):
             await task
 
 
