@@ -24,7 +24,8 @@ SETTLED = {"delivered", "filtered", "dead_lettered", "rejected"}
 def story(pipeline: str, trace: packet_pb2.Trace, now_ms: int) -> list[str]:
     """The packet's head, its steps, and a section per fan-out copy."""
     packet = trace.packet
-    sections = [_head(pipeline, packet, now_ms), _steps(trace.steps, _last_words(packet))]
+    steps = [*trace.steps, *_unfinished(trace)]
+    sections = [_head(pipeline, packet, now_ms), _steps(steps, _last_words(packet))]
     for copy in trace.copies:
         sections.append([f"copy {copy.id}  {copy.state}", *_steps(copy.steps, [])])
     lines: list[str] = []
@@ -44,6 +45,33 @@ def _head(pipeline: str, packet: packet_pb2.Packet, now_ms: int) -> list[str]:
         f"received {stamp(packet.received_at)} via {packet.trigger}{printable(source)},"
         f" {packet.state} {so_far}",
     ]
+
+
+def _unfinished(trace: packet_pb2.Trace) -> Iterable[packet_pb2.Step]:
+    """The step that is being tried again: its attempts stand among the events alone so far."""
+    packet = trace.packet
+    if packet.state in SETTLED or not packet.attempt:
+        return
+    tries: list[packet_pb2.Event] = []
+    for event in reversed(trace.events):
+        if event.type != "step.retry" or len(tries) == packet.attempt:
+            break
+        tries.append(event)
+    if tries:
+        before = trace.steps[-1].at if trace.steps else packet.received_at
+        yield packet_pb2.Step(
+            step=packet.node,
+            event="step.retrying",
+            at=tries[0].at,
+            ms=float(tries[0].at - before),
+            attempts=packet.attempt,
+            retries=[_retry(event) for event in reversed(tries)],
+        )
+
+
+def _retry(event: packet_pb2.Event) -> packet_pb2.Retry:
+    told = msgspec.json.decode(event.detail)
+    return packet_pb2.Retry(attempt=told["attempt"], wait_ms=told["wait"], error=told["error"])
 
 
 def _last_words(packet: packet_pb2.Packet) -> list[str]:

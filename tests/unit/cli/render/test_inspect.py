@@ -88,6 +88,30 @@ def test_a_packet_on_its_way_says_for_how_long() -> None:
     assert story("s", trace, NOW)[1].endswith("via push (cli), verifying for 1m00s")
 
 
+def test_the_attempts_of_a_step_that_goes_on_are_shown() -> None:
+    tries = [
+        packet_pb2.Event(
+            seq=n + 1,
+            type="step.retry",
+            node="output",
+            at=RECEIVED + n * 100,
+            detail=b'{"attempt":%d,"wait":100.0,"error":"it is locked"}' % n,
+        )
+        for n in (1, 2)
+    ]
+    taken_in = packet_pb2.Event(seq=1, type="packet.accepted", at=RECEIVED)
+    trace = packet_pb2.Trace(
+        packet=packet(state="writing", node="$output", attempt=2),
+        steps=[accepted()],
+        events=[taken_in, *tries],
+    )
+    assert story("s", trace, NOW)[5:] == [
+        "  21:13:48.463  output  retrying        +200ms  2 attempts",
+        "                      retry 1: it is locked (waited 100ms)",
+        "                      retry 2: it is locked (waited 100ms)",
+    ]
+
+
 def test_notes_stand_below_their_step() -> None:
     noted = packet_pb2.Step(
         step="shape",
