@@ -13,7 +13,10 @@ _THRESHOLDS = (50_000, 20, 50)
 
 
 def calm() -> None:
-    """Call it once, when everything that stays has been made."""
-    gc.collect()
+    """Call it once, when everything that stays has been made.
+
+    It does not collect first: that would touch every object of a forked process, and
+    so copy every page that it shares with its parent.
+    """
     gc.freeze()
     gc.set_threshold(*_THRESHOLDS)

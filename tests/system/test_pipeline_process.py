@@ -22,7 +22,10 @@ PSS_MB_MAX = 25
 @pytest.mark.slow
 def test_one_sqlite_library_little_memory_and_no_busy_timer(stack: Stack) -> None:
     """Two SQLite libraries in one process lose commits (design §5)."""
-    stack.start(stack.write("idle.pipo", PIPELINE))
+    # Pages are shared among pipelines: three of them, as in examples/.
+    for name in ("idle", "beside", "besides"):
+        stack.write(f"{name}.pipo", PIPELINE.replace("idle", name))
+    stack.start()
     pid = stack.pipeline_pid("idle")
     assert stack.request("/in/idle/in", b'{"n": 1}')[0] == 202
     assert stack.settle("idle")["delivered"] == 1
