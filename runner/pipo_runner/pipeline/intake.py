@@ -19,6 +19,7 @@ from pipo.connectors.contract import (
     Settlement,
     Taken,
 )
+from pipo.errors import PipoError
 from pipo.journal import changes as journaled
 from pipo.journal.changes import Change, PacketError
 from pipo.payload import BadPayload, encode
@@ -82,9 +83,14 @@ class PipelineIntake:
         if changes:
             durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             # Not tied to this wait: a sender that goes away leaves packets that go on.
-            self._journal.submit(
-                *changes, done=lambda error: self._committed(units, at, durable, error)
-            )
+            try:
+                self._journal.submit(
+                    *changes, done=lambda error: self._committed(units, at, durable, error)
+                )
+            except PipoError:
+                # The journal took nothing (too much waits for it, or it failed).
+                self._admission.give_back(len(units))
+                raise
             await durable
         return taken
 
