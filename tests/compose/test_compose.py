@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -90,6 +91,19 @@ def test_only_the_gateway_is_published_and_only_on_loopback(
     wanted = stack.ports if service == "gateway" else ()
     assert sorted(int(one["HostPort"]) for one in bindings) == sorted(wanted)
     assert {one["HostIp"] for one in bindings} <= {"127.0.0.1"}
+
+
+def test_the_command_line_reaches_it_from_outside(stack: engine.Project, tmp_path: Path) -> None:
+    """As docs/containers.md says: over both published ports, with the admin token."""
+    token = tmp_path / "admin.token"
+    token.write_text(stack.inside("runner", "cat", "/var/lib/pipo/admin.token"))
+    shown = engine.run(
+        *(sys.executable, "-m", "pipo_cli.main", "--url", f"http://127.0.0.1:{stack.ports[0]}"),
+        *("--token-file", str(token), "status", "--json"),
+        environ={"PIPO_HOME": str(tmp_path / "home")},
+    )
+    listed = json.loads(shown.stdout)["pipelines"]
+    assert {one["name"] for one in listed} >= {"heartbeat", "people-intake", PIPELINE}
 
 
 async def test_every_signup_is_a_row_and_delivered(stack: engine.Project, tmp_path: Path) -> None:
