@@ -28,7 +28,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 from pipo.clock import Clock
-from pipo.connectors.contract import Settlement, StepCall
+from pipo.connectors.contract import Refused, Settlement, StepCall
 from pipo.journal.changes import SAME as UNCHANGED
 from pipo.journal.changes import Change, Filtered, Retried, Stepped
 from pipo_runner.pipeline.failures import (
@@ -230,7 +230,7 @@ class Executor:
     def _failed(self, unit: Unit, node: PlannedNode, error: Exception, depth: int) -> bool:
         unit.attempt += 1
         # A filter's expression fails the same way again (edge 100).
-        hopeless = node.kind == "filter"
+        hopeless = node.kind == "filter" or isinstance(error, Refused)
         move = decide(node.policy, failures=unit.attempt, hopeless=hopeless)
         at = self._clock.now_ms()
         message = self._redact(describe(error))
@@ -270,7 +270,9 @@ class Executor:
         self._free += 1
 
     def _after(self, ended: list[tuple[str, Settlement]], error: BaseException | None) -> None:
-        if error is None:
-            for unit_id, settlement in ended:
-                self._pending.settled((unit_id,), settlement)
-            self._wake()
+        if error is not None:
+            # The journal hands it to the process, which starts anew: nobody else moves these units.
+            raise error
+        for unit_id, settlement in ended:
+            self._pending.settled((unit_id,), settlement)
+        self._wake()

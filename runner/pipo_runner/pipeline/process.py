@@ -348,8 +348,9 @@ class PipelineProcess:
 
     def _crashed(self, error: BaseException) -> None:
         """A part failed in a way that is a bug: the process starts anew from disk."""
-        self._log.error("a part of the pipeline failed", exc_info=error)
         if self._crash is None:
+            # Once: a journal that fails is told to everyone who waits for it.
+            self._log.error("a part of the pipeline failed", exc_info=error)
             self._crash = error
         self.end(End("now", "crashed"))
 

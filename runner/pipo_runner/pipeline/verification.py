@@ -375,7 +375,8 @@ class Verifications:
         self, waiting: list[Waiting], state: str, message: str, error: BaseException | None
     ) -> None:
         if error is not None:
-            return
+            # The journal hands it to the process, which starts anew: nobody else moves these units.
+            raise error
         self._pending.settled((w.unit.id for w in waiting), Settlement(state, message))
         slots = sum(w.unit.holds_slot for w in waiting)
         if slots:

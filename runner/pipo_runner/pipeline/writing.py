@@ -264,7 +264,8 @@ class OutputStage:
     ) -> None:
         """The write is on disk: the units are delivered, or wait for their check."""
         if error is not None:
-            return
+            # The journal hands it to the process, which starts anew: nobody else moves these units.
+            raise error
         delivered: list[str] = []
         for prepared, result in written:
             if prepared.plan.check in SETTLED_BY_WRITE:
@@ -336,9 +337,10 @@ class OutputStage:
     def _after_end(
         self, refused: list[tuple[Unit, Settlement]], error: BaseException | None
     ) -> None:
-        if error is None:
-            for unit, settlement in refused:
-                self._pending.settled((unit.id,), settlement)
+        if error is not None:
+            raise error
+        for unit, settlement in refused:
+            self._pending.settled((unit.id,), settlement)
         self._executor.release(len(refused))
 
 
