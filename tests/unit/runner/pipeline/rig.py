@@ -138,7 +138,8 @@ class FakeJournal:
     counters: dict[str, int] = field(default_factory=dict)
     last_seq: int = 0
     commit_observer: Callable[[int, float], None] | None = None
-    answers: Mapping[str, list[list[Any]]] = field(default_factory=dict)
+    raised: list[Exception] = field(default_factory=list)
+    """What listeners raised; the process stops at the first (see `PipelineProcess`)."""
 
     def stage(self, *changes: Change, done: Callable[..., None] | None = None) -> None:
         self._hand(Handed(changes, done))
@@ -173,8 +174,14 @@ class FakeJournal:
         for handed in landed:
             self.durable += handed.changes
         for handed in landed:
+            self._tell(handed, None)
+
+    def _tell(self, handed: Handed, error: BaseException | None) -> None:
+        try:
             if handed.done is not None:
-                handed.done(None)
+                handed.done(error)
+        except Exception as raised:
+            self.raised.append(raised)
 
     async def land(self) -> None:
         """Everything handed over so far is on disk, and whoever waits for it hears so."""
@@ -186,8 +193,7 @@ class FakeJournal:
         self.refuses = error
         lost, self.waiting = self.waiting, []
         for handed in lost:
-            if handed.done is not None:
-                handed.done(error)
+            self._tell(handed, error)
         await quiet()
 
     @property
@@ -367,9 +373,11 @@ class Rig:
 
     async def accept(self, *data: Any) -> list[str]:
         """Packets that are on disk; their ids. They are on their way when it returns."""
-        auto, self.journal.auto = self.journal.auto, True
-        taken = await self.parts.intake.take([self.arrival(one) for one in data])
-        self.journal.auto = auto
+        take = asyncio.create_task(self.parts.intake.take([self.arrival(one) for one in data]))
+        await until(lambda: take.done() or self.journal.waiting)
+        # Only the acceptance lands; what it leads to waits for the test.
+        await self.journal.land()
+        taken = await take
         await quiet()
         return [one.packet_id for one in taken]  # type: ignore[union-attr]
 
