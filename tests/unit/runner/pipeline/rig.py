@@ -16,6 +16,7 @@ from pipo.connectors.contract import (
     Flush,
     PureStep,
     Refused,
+    RefusedArrival,
     RetryAfter,
     StepCall,
     WriteFailed,
@@ -379,7 +380,9 @@ class Rig:
         await self.journal.land()
         taken = await take
         await quiet()
-        return [one.packet_id for one in taken]  # type: ignore[union-attr]
+        ids = [one.packet_id for one in taken if not isinstance(one, RefusedArrival)]
+        self.stored.update(zip(ids, data, strict=True))
+        return ids
 
     async def settle(self) -> None:
         """Lets the journal land until nobody waits for it any more."""

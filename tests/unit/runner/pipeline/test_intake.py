@@ -184,7 +184,7 @@ async def test_a_group_is_answered_in_order_and_committed_at_once() -> None:
     await rig.journal.land()
     taken = await sender
     assert [type(one) for one in taken] == [Accepted, RejectedArrival, Accepted]
-    ids = [one.packet_id for one in taken]
+    ids = [one.packet_id for one in taken if not isinstance(one, RefusedArrival)]
     assert ids == sorted(ids)
     assert [c.queue_seq for c in rig.journal.of(journaled.Accepted)] == [1, 2]
 
