@@ -189,7 +189,8 @@ class PathTemplate:
         real_lane, real_path = os.path.realpath(lane), os.path.realpath(path)
         if os.path.commonpath([real_lane, real_path]) != real_lane:
             raise RenderError(
-                f"the path '{self._text}' would leave its folder through a link: {_shown(path)}"
+                f"the path '{self._text}' would leave its folder through a link: "
+                f"{_shown(os.path.relpath(path, lane))}"
             )
 
 
