@@ -33,6 +33,7 @@ from pipo.journal.changes import SAME as UNCHANGED
 from pipo.journal.changes import Change, Filtered, Retried, Stepped
 from pipo_runner.pipeline.failures import (
     PACKET_ERRORS,
+    DataDamaged,
     Failure,
     describe,
     ending,
@@ -152,8 +153,13 @@ class Executor:
         self.output.flush()
 
     async def _load_then_run(self, unit: Unit) -> None:
-        await self._load(unit)
-        self.run_again(unit)
+        try:
+            await self._load(unit)
+        except DataDamaged as error:
+            self._damaged(unit, error)
+        else:
+            self._advance(unit)
+        self._finish_turn()
 
     def run_again(self, unit: Unit) -> None:
         """Continues a unit that already holds a slot."""
@@ -264,6 +270,18 @@ class Executor:
         state = "filtered" if move.then == "drop" else "dead_lettered"
         self._end(unit, Settlement(state, journaled.message))
         return False
+
+    def _damaged(self, unit: Unit, error: DataDamaged) -> None:
+        """The unit fails alone: no further run mends what the journal holds of it."""
+        to_output = unit.cursor == OUTPUT
+        where = "output" if to_output else unit.cursor
+        code = "output.failed" if to_output else "node.failed"
+        failure = Failure(code, where, str(error), unit.attempt)
+        journaled = packet_error(failure, None, dict, self._redact)
+        self._ends.append(
+            ending("dead_letter", unit.id, journaled, node=where, at=self._clock.now_ms(), ms=0.0)
+        )
+        self._end(unit, Settlement("dead_lettered", journaled.message))
 
     def _end(self, unit: Unit, settlement: Settlement) -> None:
         self._ended.append((unit.id, settlement))

@@ -17,8 +17,13 @@ from pipo.lang.faults import LanguageError
 from pipo.lang.templates import Template
 from pipo_runner.pipeline.rendering import RenderError
 
+
+class DataDamaged(Exception):
+    """What the journal holds of a packet is not what was written there; the text says where."""
+
+
 # What a step may raise for a packet's own reasons; anything else is a bug of ours.
-PACKET_ERRORS = (ConnectorError, LanguageError, RenderError)
+PACKET_ERRORS = (ConnectorError, LanguageError, RenderError, DataDamaged)
 
 
 @dataclass(frozen=True, slots=True)

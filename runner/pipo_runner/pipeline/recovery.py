@@ -24,10 +24,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Final
+from typing import Any, Final
 
 from pipo.journal.recover import PendingUnit
-from pipo.payload import decode
+from pipo.payload import BadPayload, decode
 from pipo_runner.pipeline.units import UNLOADED, Unit
 
 
@@ -69,7 +69,7 @@ def decide(finding: Finding) -> Row:
 
 
 def unit_of(row: PendingUnit) -> Unit:
-    """The unit in memory; a payload that the journal did not hand over stays there."""
+    """The unit in memory; a payload that is damaged or was not handed over stays in the journal."""
     return Unit(
         id=row.id,
         version=row.version,
@@ -79,7 +79,7 @@ def unit_of(row: PendingUnit) -> Unit:
         received_at=row.received_at,
         queue_seq=row.queue_seq,
         cursor=row.cursor,
-        data=UNLOADED if row.data is None else decode(row.data),
+        data=_data_of(row),
         size=len(row.data or b""),
         attempt=row.attempt,
         hops=row.hops,
@@ -89,3 +89,13 @@ def unit_of(row: PendingUnit) -> Unit:
         retry_at=row.retry_at,
         key=row.key,
     )
+
+
+def _data_of(row: PendingUnit) -> Any:
+    if row.data is None:
+        return UNLOADED
+    try:
+        return decode(row.data)
+    except BadPayload:
+        # One damaged packet holds up no other: it fails when its turn comes and it is loaded.
+        return UNLOADED

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 
-from pipo.connectors.contract import Settlement
+from pipo.connectors.contract import ConnectorError, Settlement
 from pipo.errors import Internal
 from pipo.journal import reads
 from pipo.journal.changes import Delivered
 from pipo.journal.recover import PendingUnit
 from pipo.journal.sqlite_journal import SqliteJournal
-from pipo.payload import decode
+from pipo.payload import BadPayload, decode
 from pipo_runner.pipeline.assembly import Parts, Surroundings
+from pipo_runner.pipeline.failures import PACKET_ERRORS, DataDamaged, describe
 from pipo_runner.pipeline.plan import Plan
 from pipo_runner.pipeline.recovery import Decision, Finding, decide, unit_of
 from pipo_runner.pipeline.units import UNLOADED, VERIFY, Unit
@@ -20,14 +21,19 @@ from pipo_runner.pipeline.writing import SETTLED_BY_WRITE
 
 
 def loader(journal: SqliteJournal) -> Callable[[Unit], Awaitable[None]]:
-    """Brings a payload back that was left in the journal."""
+    """Brings a payload back that was left in the journal. It raises DataDamaged."""
 
     async def load(unit: Unit) -> None:
         if unit.data is UNLOADED:
-            raw = await reads.data_of(journal.rows, unit.id)
-            if raw is None:
-                raise Internal(f"the journal has no data of {unit.id}", hint="please report this")
-            unit.data = decode(raw)
+            try:
+                raw = await reads.data_of(journal.rows, unit.id)
+                if raw is None:
+                    raise Internal(
+                        f"the journal has no data of {unit.id}", hint="please report this"
+                    )
+                unit.data = decode(raw)
+            except BadPayload as error:
+                raise DataDamaged(f"its data in the journal is damaged: {error}") from error
 
     return load
 
@@ -69,10 +75,18 @@ async def _verify_again(
     unit: Unit, plan: Plan, result: bytes, around: Surroundings, parts: Parts
 ) -> None:
     """A written unit is not written again: its check starts anew (edge 207)."""
-    await around.load(unit)
-    scope = around.scopes.step(unit, "output", with_meta=False)
-    scope["meta"] = around.scopes.meta(unit, "output", key=unit.key)
-    settings = plan.output_settings.render(scope)
-    # A crash may have left a hot journal beside the database; a read-only checker cannot roll it back.
-    await around.output.recover(settings)
+    try:
+        await around.load(unit)
+        scope = around.scopes.step(unit, "output", with_meta=False)
+        scope["meta"] = around.scopes.meta(unit, "output", key=unit.key)
+        settings = plan.output_settings.render(scope)
+    except PACKET_ERRORS as error:
+        parts.verifications.refuse(unit, plan, result, describe(error))
+        return
+    try:
+        # A crash may have left a hot journal beside the database; a read-only checker
+        # cannot roll it back.
+        await around.output.recover(settings)
+    except ConnectorError as error:
+        around.context.log("warning", "the destination was not looked at", error=error.message)
     parts.verifications.add(unit, plan, settings, result)

@@ -36,7 +36,13 @@ from pipo.journal.changes import Change, DeadLettered, Delivered, Unverified
 from pipo.payload import encode
 from pipo.rpc.stubs import checker_pb2 as pb
 from pipo_runner.pipeline.executor import Executor, Stager
-from pipo_runner.pipeline.failures import PACKET_ERRORS, Failure, describe, packet_error
+from pipo_runner.pipeline.failures import (
+    PACKET_ERRORS,
+    DataDamaged,
+    Failure,
+    describe,
+    packet_error,
+)
 from pipo_runner.pipeline.plan import Plan
 from pipo_runner.pipeline.scopes import Scopes
 from pipo_runner.pipeline.settling import Pending
@@ -143,11 +149,9 @@ class Verifications:
         try:
             rendered = self._render(unit, plan, result)
         except Exception as error:
-            message = describe(error)
             if not isinstance(error, PACKET_ERRORS):
                 self._log("error", "the check failed unexpectedly", exc_info=error)
-            waiting = Waiting(unit, plan, b"{}", b"{}", result, self._clock.monotonic())
-            self._fail(waiting, pb.Verdict(message=message), None)
+            self.refuse(unit, plan, result, describe(error))
             return
         waiting = Waiting(
             unit=unit,
@@ -161,6 +165,11 @@ class Verifications:
         unit.data = UNLOADED
         self._waiting[unit.id] = waiting
         self._offer(waiting)
+
+    def refuse(self, unit: Unit, plan: Plan, result: bytes, message: str) -> None:
+        """A written unit whose check cannot be asked: it fails like one that was never seen."""
+        waiting = Waiting(unit, plan, b"{}", b"{}", result, self._clock.monotonic())
+        self._fail(waiting, pb.Verdict(message=message), None)
 
     def _render(self, unit: Unit, plan: Plan, result: bytes) -> bytes:
         if plan.check_settings.constant is not None:
@@ -334,7 +343,11 @@ class Verifications:
             self._commit_failure(waiting, verdict)
 
     async def _fail_loaded(self, waiting: Waiting, verdict: pb.Verdict) -> None:
-        await self._load(waiting.unit)
+        try:
+            await self._load(waiting.unit)
+        except DataDamaged:
+            # It fails anyway; a message template that needs the data falls back to the plain one.
+            waiting.unit.data = None
         self._commit_failure(waiting, verdict)
 
     def _commit_failure(self, waiting: Waiting, verdict: pb.Verdict) -> None:

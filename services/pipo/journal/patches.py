@@ -26,6 +26,9 @@ PATCHES_MAX = 32
 # Below this depth a value that differs is set whole.
 DEPTH_MAX = 64
 
+# What `step` raises for a patch or a value that is damaged.
+MISFITS = (msgspec.DecodeError, LookupError, TypeError, ValueError)
+
 Path = tuple[str | int, ...]
 Op = list[Any]
 
@@ -51,11 +54,17 @@ def make(before: Any, after: Any, *, whole: bool) -> tuple[str, bool] | None:
 
 
 def fold(birth: bytes, patches: Iterable[str]) -> bytes:
-    """The data after these patches, oldest first, as JSON text; `birth` as it is when none."""
+    """The data after these patches, oldest first, as JSON text; `birth` as it is when none.
+
+    Raises: payload.BadPayload, when what is stored is damaged.
+    """
     stored = list(patches)
     if not stored:
         return birth
-    return payload.encode(fold_value(_decode(birth), stored))
+    try:
+        return payload.encode(fold_value(_decode(birth), stored))
+    except MISFITS as error:
+        raise payload.BadPayload(f"the stored patches do not fit: {error}") from error
 
 
 def fold_value(value: Any, patches: Sequence[str]) -> Any:

@@ -13,11 +13,13 @@ buffer of large packets starts in little memory.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
 from pipo.journal import patches
 from pipo.journal.rows import Row, Rows
+from pipo.payload import BadPayload
 
 DATA_BYTES_LIMIT: Final = 64 * 1024 * 1024
 
@@ -143,13 +145,17 @@ def _resident(found: Iterable[Row]) -> int:
 
 
 async def _data(rows: Rows, last: int) -> dict[str, bytes]:
+    """Data by unit. One that is damaged is left out: who needs it reads it again and is told."""
     births, steps = await rows.together((PENDING_BIRTHS, (last,)), (PENDING_PATCHES, (last,)))
     made: dict[str, list[str]] = {}
     for unit, patch in steps:
         made.setdefault(unit, []).append(patch)
-    return {
-        unit: patches.fold(birth, made.get(unit, ())) for unit, birth in births if birth is not None
-    }
+    data: dict[str, bytes] = {}
+    for unit, birth in births:
+        if birth is not None:
+            with suppress(BadPayload):
+                data[unit] = patches.fold(birth, made.get(unit, ()))
+    return data
 
 
 def _by_input(states: Iterable[Row]) -> dict[str, dict[str, str]]:

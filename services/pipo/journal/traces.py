@@ -147,10 +147,13 @@ async def trace(rows: Rows, packet_id: str) -> Trace | None:
 
 
 class _Walk:
-    """One unit's events, gone through once: its steps, and its data as it stands now."""
+    """One unit's events, gone through once: its steps, and its data as it stands now.
+
+    Data that is damaged in the journal is left out from there on, as cleared data is.
+    """
 
     def __init__(self, birth: bytes | None, events: Sequence[Row]) -> None:
-        self.data = birth
+        self.data = birth if birth is not None and _whole(birth) else None
         self.steps: list[Step] = []
         self._value: Any = None
         self._folding = False
@@ -195,9 +198,22 @@ class _Walk:
             return None
         if not self._folding:
             self._value, self._folding = msgspec.json.decode(self.data), True
-        self._value = patches.step(self._value, patch)
-        self.data = payload.encode(self._value)
+        try:
+            self._value = patches.step(self._value, patch)
+        except patches.MISFITS:
+            self.data = None
+        else:
+            self.data = payload.encode(self._value)
         return self.data
+
+
+def _whole(text: bytes) -> bool:
+    """Whether a stored payload is still JSON."""
+    try:
+        msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return False
+    return True
 
 
 def error_of(text: str | None) -> PacketError | None:
