@@ -89,6 +89,7 @@ class UnitRow:
     result: str | None = None
     data: str | None = None
     was: str | None = None
+    was_rare: tuple[Any, ...] = ()
 
 
 # What a transaction may alter in a row that it found; the order of loading and of updating.
@@ -112,10 +113,35 @@ MUTABLE = (
     "updated_at",
     "settled_at",
 )
+# Those of them that few changes touch: a row in which none moved is updated without them.
+RARE = (
+    "queue_seq",
+    "iteration",
+    "version",
+    "key",
+    "acked_write_no",
+    "ack_by",
+    "deadline_at",
+    "held",
+)
 # What is loaded beside it, to know the unit.
 FIXED = ("id", "root", "parent", "branch", "input", "trigger", "source", "received_at")
 # Every column of a unit, in the order of UnitRow's fields.
-UNIT_COLUMNS = tuple(name for name in UnitRow.__slots__ if name != "was")
+UNIT_COLUMNS = tuple(name for name in UnitRow.__slots__ if not name.startswith("was"))
+# What a unit that was only accepted has beside the schema's defaults.
+PLAIN_COLUMNS = (
+    "id",
+    "state",
+    "version",
+    "input",
+    "trigger",
+    "source",
+    "received_at",
+    "updated_at",
+    "cursor",
+    "queue_seq",
+    "data",
+)
 
 # Texts longer than this travel to SQLite on their own.
 HEAVY_CHARS = 256 * 1024
@@ -296,13 +322,23 @@ class Sheet:
         """Whether it holds sets that most transactions do not."""
         return bool(self.versions or self.inbox or self.input_state or self.marks or self.meta)
 
-    def born(self) -> list[UnitRow]:
-        """Rows to insert."""
-        return [row for row in self.rows.values() if row.was is None]
+    def born(self) -> tuple[list[UnitRow], list[UnitRow]]:
+        """Rows to insert: those with PLAIN_COLUMNS alone, and the others."""
+        plain: list[UnitRow] = []
+        others: list[UnitRow] = []
+        for row in self.rows.values():
+            if row.was is None:
+                (plain if _not_plain(row) == _NOTHING else others).append(row)
+        return plain, others
 
-    def changed(self) -> list[UnitRow]:
-        """Rows to update."""
-        return [row for row in self.rows.values() if row.was is not None]
+    def changed(self) -> tuple[list[UnitRow], list[UnitRow]]:
+        """Rows to update: those in which nothing RARE moved, and the others."""
+        usual: list[UnitRow] = []
+        others: list[UnitRow] = []
+        for row in self.rows.values():
+            if row.was is not None:
+                (usual if rare_values(row) == row.was_rare else others).append(row)
+        return usual, others
 
     def totals(self) -> dict[str, int]:
         """Every counter that moves, with by how much: what changes counted, states, events."""
@@ -328,10 +364,17 @@ class Sheet:
 
 
 _LOADED = FIXED + MUTABLE
+rare_values = attrgetter(*RARE)
+_BEYOND_PLAIN = tuple(name for name in UNIT_COLUMNS if name not in PLAIN_COLUMNS)
+_not_plain = attrgetter(*_BEYOND_PLAIN)
+# What those columns hold when nothing was said of them, here and in the schema.
+_NOTHING = _not_plain(UnitRow("", "", 0, "", "", "", 0, 0))
 _all_fields = attrgetter(*UnitRow.__slots__)
 
 
 def row_found(values: list[Any]) -> UnitRow:
     """The row of a unit on disk, from its FIXED and MUTABLE columns."""
     fields: dict[str, Any] = dict(zip(_LOADED, values, strict=True))
-    return UnitRow(**fields, was=fields["state"])
+    row = UnitRow(**fields, was=fields["state"])
+    row.was_rare = rare_values(row)
+    return row

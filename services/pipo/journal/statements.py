@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from pipo.journal.sheet import FIXED, MUTABLE, UNIT_COLUMNS
+from pipo.journal.sheet import FIXED, MUTABLE, PLAIN_COLUMNS, RARE, UNIT_COLUMNS
 
 # What the program says when it refuses, beside SQLite's own constraints.
 FENCED: Final = "fenced"
@@ -48,6 +48,7 @@ JOIN inbox AS i ON i.sender = wanted.value ->> 0 AND i.key = wanted.value ->> 1
 # ── the program ──────────────────────────────────────────────────────────────
 
 CHANGED_COLUMNS: Final = ("id", "was", *MUTABLE, "error", "result")
+USUAL_COLUMNS: Final = tuple(name for name in CHANGED_COLUMNS if name not in RARE)
 EVENT_COLUMNS: Final = ("seq", "at", "unit", "type", "node", "state", "detail", "patch", "ms")
 VERSION_COLUMNS: Final = (
     "version",
@@ -92,22 +93,31 @@ SELECT v ->> 0, v ->> 1, unhex(v ->> 2), v ->> 3, v ->> 4, v ->> 5, v ->> 6, v -
 FROM {_each("versions")}
 """
 
-# Units that are born.
-_ADD_UNITS = _insert("units", UNIT_COLUMNS, "born")
 
-# Units from the state found to the state drafted: a null error or result leaves the
-# stored one, an empty text clears it. One row fewer than drafted breaks the transaction.
-_MOVE_UNITS = f"""
-UPDATE units SET {", ".join(f"{name} = draft.{name}" for name in MUTABLE)},
+def _move(columns: tuple[str, ...], document: str) -> tuple[str, str]:
+    """Units from the state found to the state drafted.
+
+    A null error or result leaves the stored one, an empty text clears it. One row fewer
+    than drafted breaks the transaction.
+    """
+    plain = [name for name in columns if name not in ("id", "was", "error", "result")]
+    update = f"""
+UPDATE units SET {", ".join(f"{name} = draft.{name}" for name in plain)},
     error = nullif(coalesce(draft.error, units.error), ''),
     result = nullif(coalesce(draft.result, units.result), '')
 FROM (
-    SELECT {", ".join(f"v ->> {i} AS {name}" for i, name in enumerate(CHANGED_COLUMNS))}
-    FROM {_each("changed")}
+    SELECT {", ".join(f"v ->> {i} AS {name}" for i, name in enumerate(columns))}
+    FROM {_each(document)}
 ) AS draft
 WHERE units.id = draft.id AND units.state = draft.was
 """
-_ALL_MOVED = f"SELECT raise(ABORT, '{STATE_MOVED}') WHERE changes() <> new.changed_count"
+    # Each column of a document costs a walk through its row, so the usual rows are short.
+    return update, f"SELECT raise(ABORT, '{STATE_MOVED}') WHERE changes() <> new.{document}_count"
+
+
+# Units that are born: just accepted, or already moved on.
+_ADD_PLAIN_UNITS = _insert("units", PLAIN_COLUMNS, "plain")
+_ADD_UNITS = _insert("units", UNIT_COLUMNS, "born")
 
 _ADD_EVENTS = _insert("events", EVENT_COLUMNS, "events")
 
@@ -143,7 +153,17 @@ _FORGET_FACTS = """
 DELETE FROM meta WHERE key IN (SELECT key FROM json_each(new.facts) WHERE type = 'null')
 """
 
-_USUAL_DOCUMENTS = ("epoch", "born", "changed", "changed_count", "events", "totals")
+_USUAL_DOCUMENTS = (
+    "epoch",
+    "plain",
+    "born",
+    "usual",
+    "usual_count",
+    "changed",
+    "changed_count",
+    "events",
+    "totals",
+)
 _RARE_DOCUMENTS = ("versions", "inbox", "input_state", "marks", "facts")
 
 
@@ -157,9 +177,10 @@ def _program(name: str, documents: tuple[str, ...], steps: tuple[str, ...]) -> t
 
 
 _UNITS_AND_EVENTS = (
+    _ADD_PLAIN_UNITS,
     _ADD_UNITS,
-    _MOVE_UNITS,
-    _ALL_MOVED,
+    *_move(USUAL_COLUMNS, "usual"),
+    *_move(CHANGED_COLUMNS, "changed"),
     _ADD_EVENTS,
     _ADD_COUNTERS,
     _MOVE_COUNTERS,

@@ -28,8 +28,16 @@ from pipo.journal import statements
 from pipo.journal.changes import Accepted, Change, Delivered, Rejected, Written
 from pipo.journal.connection import run
 from pipo.journal.opening import Opened
-from pipo.journal.sheet import SETTLED, UNIT_COLUMNS, Sheet, UnitRow, row_found
-from pipo.journal.statements import CHANGED_COLUMNS
+from pipo.journal.sheet import (
+    PLAIN_COLUMNS,
+    SETTLED,
+    UNIT_COLUMNS,
+    Sheet,
+    UnitRow,
+    rare_values,
+    row_found,
+)
+from pipo.journal.statements import CHANGED_COLUMNS, USUAL_COLUMNS
 
 # Rows of moving units kept in memory; beyond it they are read when they are needed.
 LIVE_ROWS_LIMIT: Final = 20_000
@@ -37,7 +45,9 @@ LIVE_ROWS_LIMIT: Final = 20_000
 _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
 _born_values = attrgetter(*UNIT_COLUMNS)
+_plain_values = attrgetter(*PLAIN_COLUMNS)
 _changed_values = attrgetter(*CHANGED_COLUMNS)
+_usual_values = attrgetter(*USUAL_COLUMNS)
 
 # What SQLite or its driver says of a statement's values, not of the disk: a caller's fault.
 REFUSALS: Final = (
@@ -205,11 +215,15 @@ class Transactions:
         run(self._db, statements.COMMIT)
 
     def _apply(self, sheet: Sheet, totals: dict[str, int]) -> None:
-        changed = sheet.changed()
+        plain, born = sheet.born()
+        usually, changed = sheet.changed()
         usual = (
             self._epoch,
-            _text([_born_values(row) for row in sheet.born()]),
-            _text([_changed_values(row) for row in changed]),
+            _text(list(map(_plain_values, plain))),
+            _text(list(map(_born_values, born))),
+            _text(list(map(_usual_values, usually))),
+            len(usually),
+            _text(list(map(_changed_values, changed))),
             len(changed),
             _text(sheet.events),
             _text(totals),
@@ -283,7 +297,7 @@ class Transactions:
             if row.state in SETTLED:
                 live.pop(unit, None)
             elif unit in live or len(live) < LIVE_ROWS_LIMIT:
-                row.was = row.state
+                row.was, row.was_rare = row.state, rare_values(row)
                 row.data = row.result = row.error = None
                 live[unit] = row
 

@@ -109,8 +109,8 @@ def test_memory_of_moving_rows_is_bounded(
 def test_moves_find_their_rows_by_index(opened: Opened, ready: Transactions) -> None:
     for step, document, row in (
         (
-            statements._MOVE_UNITS,
-            "new.changed",
+            statements._move(statements.USUAL_COLUMNS, "usual")[0],
+            "new.usual",
             "SEARCH units USING INDEX sqlite_autoindex_units_1",
         ),
         (statements._MOVE_COUNTERS, "new.totals", "SEARCH counters USING PRIMARY KEY"),
