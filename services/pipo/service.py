@@ -210,6 +210,9 @@ async def run_service(
         lease = await asyncio.to_thread(
             Lease.acquire, registry.service_lease(home, kind, id), clock=clock
         )
+        # What a killed one left would count as alive from here on, at an address that
+        # by now may be somebody else's.
+        registry.remove_service_entry(home, kind, id)
         running = await _started(shell, start)
         if running is None:
             return 0

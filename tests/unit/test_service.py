@@ -159,6 +159,22 @@ async def test_an_end_during_the_start_cancels_the_start(serve: Serve, home: Hom
     assert list(home.services.iterdir()) == []
 
 
+async def test_nobody_finds_the_address_of_a_killed_one_while_the_next_starts(
+    serve: Serve, home: Home
+) -> None:
+    left = registry.ServiceEntry("checker", "c1", 1, "gone", "127.0.0.1:9", "127.0.0.1:10", 0)
+    registry.write_service(home, left)
+    found: list[registry.ServiceEntry] = []
+
+    async def start(shell: ServiceShell) -> FakeService:
+        found.extend(registry.services(home))
+        shell.end("seen")
+        return FakeService()
+
+    assert await serve(start) == 0
+    assert found == []
+
+
 async def test_an_error_of_the_start_is_the_callers(serve: Serve, home: Home) -> None:
     async def start(shell: ServiceShell) -> Any:
         raise Conflict("the port is taken")

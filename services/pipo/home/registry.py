@@ -101,9 +101,14 @@ def service_lives(home: Home, entry: ServiceEntry) -> bool:
     return leases.holder(service_lease(home, entry.kind, entry.id)) is not None
 
 
+def remove_service_entry(home: Home, kind: str, id: str) -> None:
+    """No entry of the service stands any more; its lease file does."""
+    _unlink(_service_file(home, kind, id))
+
+
 def remove_service(home: Home, kind: str, id: str) -> None:
     """Neither the service's entry nor its lease file stands any more."""
-    _unlink(_service_file(home, kind, id))
+    remove_service_entry(home, kind, id)
     _unlink(service_lease(home, kind, id))
 
 
