@@ -180,7 +180,7 @@ class Executor:
     def _step(self, unit: Unit, node: PlannedNode, depth: int) -> bool:
         """Runs one node; False when the unit goes no further now."""
         began = self._clock.monotonic()
-        if unit.attempt == 0:
+        if unit.attempt == 0 or not unit.entered:
             unit.entered = began
         scope = self._scopes.step(unit, node.id, with_meta=node.uses_meta)
         call = StepCall(unit.id, node.id, unit.data, scope.get("meta", {}), {})

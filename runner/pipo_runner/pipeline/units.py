@@ -59,7 +59,7 @@ class Unit:
     accepted: float = 0.0
     """When its acceptance was committed, on the monotonic clock; 0 when an earlier run did."""
     entered: float = 0.0
-    """When the step at the cursor began, on the monotonic clock."""
+    """When the step at the cursor began in this run, on the monotonic clock; 0 before that."""
 
 
 class ReadyQueue:

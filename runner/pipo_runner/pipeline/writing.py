@@ -118,7 +118,7 @@ class OutputStage:
 
     def join(self, unit: Unit, plan: Plan) -> None:
         """A unit arrives with its slot; it is written after the next `flush`."""
-        if unit.attempt == 0:
+        if unit.attempt == 0 or not unit.entered:
             unit.entered = self._clock.monotonic()
         try:
             prepared = self._prepare(unit, plan)

@@ -281,3 +281,23 @@ async def test_an_end_that_the_journal_refuses_stops_the_process(kind: str) -> N
     assert rig.journal.names()[-1] == kind
     await rig.journal.fail(RuntimeError("illegal change"))
     assert [str(error) for error in rig.journal.raised] == ["illegal change"]
+
+
+async def test_a_step_that_an_earlier_run_began_is_timed_from_this_run_on() -> None:
+    """The monotonic clock of another run, or of another boot, says nothing."""
+    rig = Rig(STEPS, auto=True)
+    unit = unit_of(pending(1, cursor="shape", state="processing", attempt=1))
+    rig.parts.pending.add(unit)
+    rig.parts.executor.enqueue(unit)
+    await rig.settle()
+    assert [change.ms for change in rig.journal.of(journaled.Stepped)] == [0.0, 0.0]
+
+
+async def test_a_write_that_an_earlier_run_began_is_timed_from_this_run_on() -> None:
+    rig = Rig(auto=True)
+    unit = unit_of(pending(1, state="writing", attempt=1))
+    rig.parts.pending.add(unit)
+    rig.parts.executor.enqueue(unit)
+    await rig.settle()
+    (written,) = rig.journal.of(journaled.Written)
+    assert written.ms == 0.0
