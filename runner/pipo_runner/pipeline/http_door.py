@@ -104,6 +104,9 @@ class HttpDoor:
                     return
         finally:
             reader.cancel()
+            for opened in self._open.values():
+                self._budget.give_back(opened.size)
+            self._open.clear()
             for task in list(self._running.values()):
                 task.cancel()
 
@@ -174,8 +177,10 @@ class HttpDoor:
             self._budget.give_back(size)
             self._give(number, quick)
             return
-        task = self._timers.spawn(self._answer(number, request, size), name=f"request {number}")
+        task = self._timers.spawn(self._answer(number, request), name=f"request {number}")
         self._running[number] = task
+        # Not in the task itself: one that is cancelled before its first turn never runs.
+        task.add_done_callback(lambda _: self._answered(number, size))
 
     def _take_quick(self) -> None:
         """Requests of one message that hold one packet each are one commit and one task."""
@@ -198,17 +203,18 @@ class HttpDoor:
         for (number, _, _), answer in zip(group, answers, strict=True):
             self._give(number, answer)
 
-    async def _answer(self, number: int, request: HttpRequest, size: int) -> None:
+    async def _answer(self, number: int, request: HttpRequest) -> None:
         try:
             answer = no_http() if self._target is None else await self._target.answer(request)
         except Exception as error:
             self._on_error(error)
             answer = failed()
-        finally:
-            self._running.pop(number, None)
-            self._budget.give_back(size)
-            self._ready.set()
         self._give(number, answer)
+
+    def _answered(self, number: int, size: int) -> None:
+        self._running.pop(number, None)
+        self._budget.give_back(size)
+        self._ready.set()
 
     def _give(self, number: int, answer: HttpAnswer) -> None:
         self._answers.append(
