@@ -70,7 +70,8 @@ class Pushes:
     ) -> AsyncIterator[pipo_pb2.PushStreamReply]:
         """Answers of a stream of groups, each as soon as its group is on disk.
 
-        Raises: Unavailable, if a stop ends it; what was taken has been answered by then.
+        Raises: Unavailable, if a stop ends it, and NotFound, if a group was meant for another
+            pipeline; what was taken has been answered by then.
         """
         session = _Stream(asyncio.Semaphore(GROUPS_IN_FLIGHT))
         reader = self._timers.read(self._read(session, requests), name="push stream")
@@ -78,6 +79,8 @@ class Pushes:
             while (reply := await session.replies.get()) is not None:
                 session.merge_into(reply)
                 yield reply
+            if session.error is not None:
+                raise session.error
             if session.cut:
                 raise Unavailable(
                     f"pipeline {self._name!r} is stopping",
@@ -97,6 +100,9 @@ class Pushes:
                 task = self._timers.spawn(self._group(session, request), name="push group")
                 tasks.add(task)
                 task.add_done_callback(tasks.discard)
+        except PipoError as error:
+            # The sender's mistake: it ends this stream, not this process.
+            session.error = error
         except asyncio.CancelledError:
             session.cut = True
             raise
@@ -236,6 +242,7 @@ class _Stream:
 
     # This process ended it, not its sender.
     cut: bool = False
+    error: PipoError | None = None
 
 
 def _default_input(inputs: tuple[Input, ...]) -> Input | None:
