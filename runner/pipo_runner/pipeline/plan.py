@@ -114,7 +114,7 @@ def make_plan(
         output_rules=rules,
         output_uses_meta="meta" in output_settings.names
         or any("meta" in rule.names for _, rule in rules.rules),
-        output_uses_key="meta.key" in repr(pipeline.output.settings),
+        output_uses_key="meta" in output_settings.names,
         check_settings=Settings(pipeline.delivered.settings, check_schema, folder),
         messages={
             "output": _message(pipeline.output.on_error.message),
