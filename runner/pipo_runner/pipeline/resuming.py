@@ -32,6 +32,8 @@ def loader(journal: SqliteJournal) -> Callable[[Unit], Awaitable[None]]:
                         f"the journal has no data of {unit.id}", hint="please report this"
                     )
                 unit.data = decode(raw)
+                # A restart does not hand over the size of what it leaves in the journal.
+                unit.size = len(raw)
             except BadPayload as error:
                 raise DataDamaged(f"its data in the journal is damaged: {error}") from error
 
