@@ -1,0 +1,131 @@
+"""A version compiled: edges, rules, and what its templates read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pipo.connectors import registry
+from pipo.connectors.contract import StepCall
+from pipo.errors import InvalidState
+from pipo_runner.pipeline.plan import FILTERED, SAME, Plan, Rules, make_plan
+from tests.unit.runner.pipeline.rig import FOLDER, PLAIN, TABLE, pipeline_of
+
+
+class Echo:
+    pure = True
+
+    def run(self, call: StepCall) -> Any:
+        return call.settings
+
+
+def plan_of(body: str) -> Plan:
+    return make_plan(
+        pipeline_of(body),
+        1,
+        manifests=registry.manifests(),
+        folder=FOLDER,
+        build_step=lambda role, name: Echo(),  # type: ignore[arg-type, return-value]
+    )
+
+
+NODES = f"""
+inputs: {{ a: {{ via: push }}, b: {{ via: push, validate: ["data.n > 1"] }} }}
+nodes:
+  some: {{ from: [a, b], filter: "data.n > 2" }}
+  shape: {{ from: some, transform: map, with: {{ data: "${{meta.packet_id}}" }} }}
+  told: {{ from: shape, tap: log, with: {{ message: "${{data}}" }} }}
+output: {{ from: told, {TABLE} }}
+"""
+
+
+def call(data: Any) -> StepCall:
+    return StepCall("u1", "n", data, {}, {})
+
+
+def test_edges_lead_from_each_input_to_the_output() -> None:
+    plan = plan_of(NODES)
+    assert plan.first_step == {"a": "some", "b": "some"}
+    assert {node.id: node.follows for node in plan.nodes.values()} == {
+        "some": "shape", "shape": "told", "told": "$output",
+    }  # fmt: skip
+
+
+def test_without_nodes_a_packet_begins_at_the_output() -> None:
+    assert plan_of(PLAIN).first_step == {"input": "$output"}
+
+
+def test_each_input_has_only_its_own_rules() -> None:
+    plan = plan_of(NODES)
+    assert plan.input_rules["a"].broken({"data": {"n": 0}}) is None
+    assert plan.input_rules["b"].broken({"data": {"n": 0}}) == (
+        "data.n > 1", "the rule 'data.n > 1' does not hold",
+    )  # fmt: skip
+
+
+def test_the_first_rule_that_does_not_hold_is_named() -> None:
+    rules = Rules.compile(("data > 1", "data > 2", "upper(data) == 'A'"))
+    assert rules.broken({"data": 3}) == (
+        "upper(data) == 'A'",
+        "the rule 'upper(data) == 'A'' could not be evaluated: "
+        "upper() takes a string, not a number",
+    )
+    broken = rules.broken({"data": 2})
+    assert broken is not None
+    assert broken[0] == "data > 2"
+    assert Rules.compile(()).broken({}) is None
+
+
+def test_a_step_gives_the_new_data_or_says_that_it_is_the_same() -> None:
+    nodes = plan_of(NODES).nodes
+    scope = {"data": {"n": 3}, "meta": {"packet_id": "u1"}}
+    assert nodes["some"].run(scope, call({"n": 3})) is SAME
+    assert nodes["some"].run({"data": {"n": 1}}, call({"n": 1})) is FILTERED
+    assert nodes["shape"].run(scope, call({})) == {"data": "u1"}
+    assert nodes["told"].run(scope, call({})) is SAME
+
+
+def test_meta_is_made_only_where_a_template_names_it() -> None:
+    nodes = plan_of(NODES).nodes
+    assert [nodes[name].uses_meta for name in ("some", "shape", "told")] == [False, True, False]
+    plan = plan_of(NODES)
+    assert (plan.output_uses_meta, plan.output_uses_key) == (False, False)
+
+
+@pytest.mark.parametrize("hole", ["${meta.key}", "${meta['key']}", "x ${ meta . key }"])
+def test_a_key_in_the_settings_is_seen(hole: str) -> None:
+    columns = f'{{ email: "${{data.email}}", k: "{hole}" }}'
+    body = f"""
+input: {{ via: push }}
+output:
+  from: input
+  to: sqlite
+  with: {{ path: ./a.db, table: t, key: email, columns: {columns} }}
+"""
+    plan = plan_of(body)
+    assert plan.output_uses_meta
+    assert plan.output_uses_key
+
+
+def test_rules_of_the_output_that_read_meta_are_seen() -> None:
+    body = PLAIN.replace("from: input,", 'from: input, validate: ["meta.hops < 3"],')
+    assert plan_of(body).output_uses_meta
+
+
+def test_fan_out_is_refused_by_its_name() -> None:
+    body = f"""
+input: {{ via: push }}
+nodes:
+  one: {{ from: input, filter: "true" }}
+  two: {{ from: input, filter: "true" }}
+output: {{ from: [one, two], {TABLE} }}
+"""
+    with pytest.raises(InvalidState, match="'input' feeds both 'one' and 'two'"):
+        plan_of(body)
+
+
+def test_a_universal_check_has_no_settings() -> None:
+    plan = plan_of(PLAIN + "delivered: { check: none }\n")
+    assert plan.check == "none"
+    assert plan.check_settings.constant == {}
