@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +22,7 @@ from pipo.home import Home, registry, secrets
 from pipo.home.config import Config
 from pipo.home.registry import Entry
 from pipo.journal import reads
-from pipo.journal.changes import Change, Draining, Started, Stopped
+from pipo.journal.changes import Change, Draining, Marked, Started, Stopped
 from pipo.journal.sqlite_journal import LISTENER_RAISED, Recovery, SqliteJournal
 from pipo.rpc.server import RunningServer, serve
 from pipo.rpc.stubs import pipeline_pb2, pipo_pb2
@@ -109,7 +110,7 @@ class PipelineProcess:
         recovery = await self._journal.recover()
         self._plans = await self._versions(recovery)
         output = connectors.build_output(pipeline.output.to, self._context())
-        await output.open(recovery.marks)
+        await output.open(await self._marks(recovery))
         around = Surroundings(
             journal=self._journal,
             scopes=Scopes(self.name, env=env, secrets=resolved),
@@ -176,6 +177,13 @@ class PipelineProcess:
         changes.append(Started(version, len(recovery.units), at))
         await self._journal.commit(*changes)
         return plans
+
+    async def _marks(self, recovery: Recovery) -> Mapping[str, int]:
+        """The output's notes; without pending units nothing is uncertain, and none is needed."""
+        if not recovery.units and recovery.marks:
+            await self._journal.commit(Marked(dict.fromkeys(recovery.marks)))
+            return {}
+        return recovery.marks
 
     def _build_step(self, role: str, name: str) -> PureStep:
         step = connectors.build_step("tap" if role == "tap" else "transform", name, self._context())

@@ -337,12 +337,12 @@ class WriteUnit:
 class Flush:
     """What one `write` did: per unit, in order, its JSON result or why it failed.
 
-    `marks` are durable notes for this output (for a file: path -> size) that the
+    `marks` are durable notes for this output (for a file: path -> size, None: forgotten) that the
     caller commits together with these units; `open` gets the last committed ones.
     """
 
     results: Sequence[Mapping[str, Any] | WriteFailed | RetryAfter | Refused]
-    marks: Mapping[str, int] = field(default_factory=dict)
+    marks: Mapping[str, int | None] = field(default_factory=dict)
 
 
 class Output(Protocol):

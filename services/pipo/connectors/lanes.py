@@ -24,10 +24,20 @@ R = TypeVar("R")
 
 
 class Lanes(Generic[T]):
-    """Lanes by place (a path); `make` gives a place its thing, and touches nothing yet."""
+    """Lanes by place (a path); `make` gives a place its thing, and touches nothing yet.
 
-    def __init__(self, make: Callable[[str], T], *, limit: int) -> None:
+    `on_rest` hears of a place whose lane is closed to make room for another.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[str], T],
+        *,
+        limit: int,
+        on_rest: Callable[[str], None] = lambda place: None,
+    ) -> None:
         self._make = make
+        self._on_rest = on_rest
         self._limit = limit
         self._slots = asyncio.Semaphore(limit)
         self._lanes: dict[str, _Lane[T]] = {}  # the least recently used comes first
@@ -55,7 +65,9 @@ class Lanes(Generic[T]):
             resting = next((place for place, lane in self._lanes.items() if lane.rests), None)
             if resting is None:
                 return
-            await self._lanes.pop(resting).close()
+            lane = self._lanes.pop(resting)
+            self._on_rest(resting)
+            await lane.close()
 
 
 class _Lane(Generic[T]):

@@ -456,9 +456,9 @@ class DeadLettered:
 
 @dataclass(frozen=True, slots=True)
 class Marked:
-    """Durable notes of the output, such as a file's size before an append."""
+    """Durable notes of the output, such as a file's size before an append; None forgets one."""
 
-    marks: Mapping[str, int]
+    marks: Mapping[str, int | None]
 
     def apply(self, sheet: Sheet) -> str | None:
         sheet.marks.update(self.marks)

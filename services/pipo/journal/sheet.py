@@ -158,7 +158,7 @@ class _Undo:
     next_seq: int
     deltas: dict[str, int]
     meta: dict[str, str | None]
-    marks: dict[str, int]
+    marks: dict[str, int | None]
     input_state: dict[tuple[str, str], str]
     inbox: dict[tuple[str, str], tuple[str, str, int]]
     versions: int
@@ -177,7 +177,7 @@ class Sheet:
     events: list[EventRow] = field(default_factory=list)
     deltas: dict[str, int] = field(default_factory=dict)
     meta: dict[str, str | None] = field(default_factory=dict)
-    marks: dict[str, int] = field(default_factory=dict)
+    marks: dict[str, int | None] = field(default_factory=dict)
     input_state: dict[tuple[str, str], str] = field(default_factory=dict)
     inbox: dict[tuple[str, str], tuple[str, str, int]] = field(default_factory=dict)
     versions: list[tuple[Any, ...]] = field(default_factory=list)

@@ -142,8 +142,11 @@ _SET_INPUT_STATE = _insert(
     "ON CONFLICT DO UPDATE SET value = excluded.value",
 )
 _SET_MARKS = """
-INSERT INTO marks (name, value) SELECT key, value FROM json_each(new.marks)
-WHERE true ON CONFLICT DO UPDATE SET value = excluded.value
+INSERT INTO marks (name, value) SELECT key, value FROM json_each(new.marks) WHERE type <> 'null'
+ON CONFLICT DO UPDATE SET value = excluded.value
+"""
+_FORGET_MARKS = """
+DELETE FROM marks WHERE name IN (SELECT key FROM json_each(new.marks) WHERE type = 'null')
 """
 _SET_FACTS = """
 INSERT INTO meta (key, value) SELECT key, value FROM json_each(new.facts) WHERE type <> 'null'
@@ -199,6 +202,7 @@ PROGRAMS: Final = (
             _ADD_INBOX,
             _SET_INPUT_STATE,
             _SET_MARKS,
+            _FORGET_MARKS,
             _SET_FACTS,
             _FORGET_FACTS,
         ),

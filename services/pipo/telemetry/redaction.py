@@ -46,26 +46,27 @@ class Redactor:
 
     def value(self, value: Any) -> Any:
         """A JSON-like value with every secret masked, in keys too."""
-        return value if self._plain is None else _mapped(value, self.text)
+        return value if self._plain is None else mapped(value, self.text)
 
     def data(self, value: Any) -> Any:
         """A packet's data: texts that equal a secret are masked, nothing else."""
-        return value if self._plain is None else _mapped(value, self._equal)
+        return value if self._plain is None else mapped(value, self._equal)
 
     def _equal(self, text: str) -> str:
         return MASK if text in self._whole else text
 
 
-def _mapped(value: Any, mask: Callable[[str], str]) -> Any:
+def mapped(value: Any, mask: Callable[[str], str]) -> Any:
+    """A JSON-like value with `mask` applied to each of its texts and keys."""
     match value:
         case str():
             return mask(value)
         case Mapping():
             return {
-                mask(k) if isinstance(k, str) else k: _mapped(v, mask) for k, v in value.items()
+                mask(k) if isinstance(k, str) else k: mapped(v, mask) for k, v in value.items()
             }
         case list() | tuple():
-            return [_mapped(item, mask) for item in value]
+            return [mapped(item, mask) for item in value]
         case _:
             return value
 

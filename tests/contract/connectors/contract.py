@@ -94,6 +94,11 @@ async def write(
     )
 
 
+def kept(flush: Flush) -> dict[str, int]:
+    """The notes that a flush leaves in the journal."""
+    return {name: size for name, size in flush.marks.items() if size is not None}
+
+
 def failed(result: Any) -> bool:
     return isinstance(result, (WriteFailed, Refused))
 
@@ -201,7 +206,7 @@ async def a_write_is_found_after_a_crash(case: OutputCase, folder: Path) -> None
     before = await write(output, settings, ("a", case.good))
     await write(output, settings, ("b", case.good), ("c", case.good))
     reborn = case.build(folder)
-    await reborn.open(before.marks)
+    await reborn.open(kept(before))
     await reborn.recover(settings)
     again = await write(reborn, settings, ("b", case.good), ("d", case.good), repeat="recovered")
     await reborn.close()

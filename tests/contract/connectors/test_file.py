@@ -13,6 +13,7 @@ import pytest
 
 from pipo.connectors.contract import Flush, Refused, Repeat, WriteFailed
 from pipo.connectors.file import lookup
+from pipo.connectors.file.output import FILES_OPEN
 from pipo.errors import InvalidState
 from tests.contract.connectors import contract
 from tests.contract.connectors.contract import OutputCase, Settings, unit, write
@@ -134,7 +135,7 @@ async def test_a_recovered_unit_is_looked_up_from_the_mark_only(
 
     monkeypatch.setattr(lookup, "find", spied)
     reborn = CASE.build(tmp_path)
-    await reborn.open(before.marks)
+    await reborn.open(contract.kept(before))
     await write(reborn, where, ("b", 1), ("c", 1), repeat="recovered")
     await write(reborn, where, ("d", 1))
     put(where, b"")  # shorter than its mark: not the file that was noted
@@ -272,3 +273,21 @@ async def test_data_that_is_not_json_is_refused(tmp_path: Path) -> None:
     await output.close()
     assert isinstance(flush.results[0], Refused)
     assert contract.names(tmp_path) == []
+
+
+async def test_a_file_that_rests_needs_no_mark(tmp_path: Path) -> None:
+    """One file per packet must not leave a note per packet behind."""
+    output = CASE.build(tmp_path)
+    await output.open({})
+    kept: dict[str, int] = {}
+    for number in range(FILES_OPEN + 10):
+        where = {**settings(tmp_path), "path": str(tmp_path / f"{number}.jsonl")}
+        flush = await contract.write(output, where, ("a", number))
+        for name, size in flush.marks.items():
+            if size is None:
+                del kept[name]
+            else:
+                kept[name] = size
+    await output.close()
+    assert len(kept) == FILES_OPEN
+    assert str(tmp_path / "0.jsonl") not in kept

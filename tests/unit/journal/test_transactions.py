@@ -12,7 +12,7 @@ import pytest
 from pipo import crashpoints
 from pipo.clock import SystemClock
 from pipo.journal import statements, transactions
-from pipo.journal.changes import Change
+from pipo.journal.changes import Change, Marked
 from pipo.journal.connection import run
 from pipo.journal.opening import Opened, open_journal
 from pipo.journal.transactions import Applied, Entry, Transactions
@@ -172,3 +172,9 @@ def test_an_empty_caller_is_answered(ready: Transactions) -> None:
 async def test_entries_hold_either_a_future_or_a_callback() -> None:
     future: asyncio.Future[list[transactions.Outcome]] = asyncio.get_running_loop().create_future()
     assert Entry([], future=future).done is None
+
+
+def test_a_mark_is_set_moved_and_forgotten(ready: Transactions, opened: Opened) -> None:
+    for marks in ({"a": 1, "b": 2}, {"a": 5, "b": None}, {"never": None}):
+        ready.run(entries([Marked(marks)]))
+    assert run(opened.db, "SELECT name, value FROM marks") == [("a", 5)]

@@ -33,8 +33,9 @@ class FileOutput:
     """One thread and one open file per path."""
 
     def __init__(self) -> None:
-        self._marks: Mapping[str, int] = {}
-        self._files = Lanes(self._file, limit=FILES_OPEN)
+        self._marks: dict[str, int] = {}
+        self._rested: list[str] = []
+        self._files = Lanes(self._file, limit=FILES_OPEN, on_rest=self._rest)
 
     async def open(self, marks: Mapping[str, int]) -> None:
         self._marks = dict(marks)
@@ -64,7 +65,7 @@ class FileOutput:
         written = iter(results)
         return Flush(
             [made if isinstance(made, Refused) else next(written) for made in records],
-            marks={place: size},
+            marks={**self._forgotten(), place: size},
         )
 
     async def recover(self, settings: Mapping[str, Any]) -> None:
@@ -72,6 +73,15 @@ class FileOutput:
 
     async def close(self) -> None:
         await self._files.close()
+
+    def _rest(self, place: str) -> None:
+        """A file that rests has no append in flight, so what it holds is known without a mark."""
+        self._marks.pop(place, None)
+        self._rested.append(place)
+
+    def _forgotten(self) -> dict[str, None]:
+        rested, self._rested = self._rested, []
+        return dict.fromkeys(rested)
 
     def _file(self, path: str) -> AppendedFile:
         return AppendedFile(path, self._marks.get(path, 0))
