@@ -39,6 +39,7 @@ from pipo_runner.pipeline.failures import (
     ending,
     packet_error,
 )
+from pipo_runner.pipeline.masking import masked_notes
 from pipo_runner.pipeline.plan import FILTERED, SAME, Plan, PlannedNode
 from pipo_runner.pipeline.policy import Wait, decide
 from pipo_runner.pipeline.scopes import Scopes
@@ -219,7 +220,7 @@ class Executor:
                 ms=ms,
                 before=unit.data if changed else UNCHANGED,
                 after=result if changed else UNCHANGED,
-                notes=notes,
+                notes=masked_notes(notes, self._redact),
             )
         )
         if changed:

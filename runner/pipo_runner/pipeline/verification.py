@@ -43,6 +43,7 @@ from pipo_runner.pipeline.failures import (
     describe,
     packet_error,
 )
+from pipo_runner.pipeline.masking import masked_json
 from pipo_runner.pipeline.plan import Plan
 from pipo_runner.pipeline.scopes import Scopes
 from pipo_runner.pipeline.settling import Pending
@@ -307,7 +308,7 @@ class Verifications:
                 continue
             if verdict.outcome == pb.Verdict.OUTCOME_PASSED:
                 self._drop(waiting, checker)
-                passed.append((waiting, verdict.evidence))
+                passed.append((waiting, masked_json(verdict.evidence, self._redact)))
             elif verdict.id == waiting.offer_id and waiting.holder is checker:
                 self._fail(waiting, verdict, checker)
         if passed:
@@ -367,7 +368,7 @@ class Verifications:
             self._redact,
         )
         at = self._clock.now_ms()
-        evidence = verdict.evidence or None
+        evidence = masked_json(verdict.evidence, self._redact) or None
         changes: list[Change] = [
             Unverified(
                 unit=unit.id,

@@ -49,6 +49,7 @@ from pipo_runner.pipeline.failures import (
     ending,
     packet_error,
 )
+from pipo_runner.pipeline.masking import masked_json
 from pipo_runner.pipeline.plan import Plan
 from pipo_runner.pipeline.policy import Wait, decide
 from pipo_runner.pipeline.scopes import Scopes
@@ -240,7 +241,13 @@ class OutputStage:
             else:
                 written.append((prepared, encode(result)))
         changes: list[Change] = [
-            Written(p.unit.id, result, (now - p.unit.entered) * 1000.0, len(written), at)
+            Written(
+                p.unit.id,
+                masked_json(result, self._redact),
+                (now - p.unit.entered) * 1000.0,
+                len(written),
+                at,
+            )
             for p, result in written
         ]
         settled = [p for p, _ in written if p.plan.check in SETTLED_BY_WRITE]

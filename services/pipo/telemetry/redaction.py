@@ -62,9 +62,7 @@ def mapped(value: Any, mask: Callable[[str], str]) -> Any:
         case str():
             return mask(value)
         case Mapping():
-            return {
-                mask(k) if isinstance(k, str) else k: mapped(v, mask) for k, v in value.items()
-            }
+            return {mask(k) if isinstance(k, str) else k: mapped(v, mask) for k, v in value.items()}
         case list() | tuple():
             return [mapped(item, mask) for item in value]
         case _:

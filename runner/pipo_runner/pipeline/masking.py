@@ -1,0 +1,23 @@
+"""Keeps secrets out of what the journal holds for people to read: notes, results, evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pipo.payload import decode, encode
+from pipo.telemetry.redaction import mapped
+
+Mask = Callable[[str], str]
+Note = tuple[str, Any]
+
+
+def masked_json(raw: bytes, mask: Mask) -> bytes:
+    """JSON with every secret masked in its texts; the same bytes when it holds none."""
+    text = raw.decode()
+    return raw if mask(text) == text else encode(mapped(decode(raw), mask))
+
+
+def masked_notes(notes: Sequence[Note], mask: Mask) -> tuple[Note, ...]:
+    """A step's notes with every secret masked in their details."""
+    return tuple((type_, mapped(detail, mask)) for type_, detail in notes)
