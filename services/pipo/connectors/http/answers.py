@@ -39,6 +39,12 @@ def refusal(status: int, error: str, hint: str, **headers: str) -> HttpAnswer:
     return HttpAnswer(status, encode({"error": error, "hint": hint}), named)
 
 
+def too_large(limit: int) -> HttpAnswer:
+    return refusal(
+        413, f"the body is larger than {limit} bytes", "send less, or raise engine.packet_limit"
+    )
+
+
 def unavailable(refused: RefusedArrival) -> HttpAnswer:
     return refusal(503, refused.message, refused.hint, Retry_After=str(RETRY_AFTER_S))
 

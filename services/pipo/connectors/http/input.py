@@ -25,7 +25,14 @@ from pipo.connectors.contract import (
     Taken,
 )
 from pipo.connectors.formats import parse_body
-from pipo.connectors.http.answers import Outcome, accepted, for_packets, refusal, unavailable
+from pipo.connectors.http.answers import (
+    Outcome,
+    accepted,
+    for_packets,
+    refusal,
+    too_large,
+    unavailable,
+)
 from pipo.connectors.http.routes import Route, Routes, route
 from pipo.errors import CODES, BadRequest, PipoError
 
@@ -211,12 +218,6 @@ class HttpInputs:
         finally:
             asked.cancel()
             closing.cancel()
-
-
-def too_large(limit: int) -> HttpAnswer:
-    return refusal(
-        413, f"the body is larger than {limit} bytes", "send less, or raise engine.packet_limit"
-    )
 
 
 def _error_answer(error: PipoError) -> HttpAnswer:

@@ -8,8 +8,7 @@ import errno
 from aiohttp import hdrs, web
 
 from pipo.connectors.contract import HttpAnswer, HttpInput, HttpRequest, InputContext
-from pipo.connectors.http.answers import refusal
-from pipo.connectors.http.input import too_large
+from pipo.connectors.http.answers import refusal, too_large
 from pipo.errors import Conflict
 
 HOST = "127.0.0.1"
