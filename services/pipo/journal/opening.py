@@ -14,7 +14,8 @@ from pathlib import Path
 import apsw
 
 from pipo.clock import Clock
-from pipo.errors import Conflict
+from pipo.errors import Conflict, PipoError, Unavailable
+from pipo.home import permissions
 from pipo.journal import migrate, statements, tip
 from pipo.journal.connection import CHECKPOINT_PAGES, open_reader, open_writer, run
 from pipo.journal.library import refuse_network
@@ -51,7 +52,8 @@ def open_journal(
 ) -> Opened:
     """The pipeline's journal, made, upgraded and fenced.
 
-    Raises: UnsafeStorage, JournalDamaged, JournalTooNew, JournalInUse; apsw.Error else.
+    Raises: UnsafeStorage, JournalDamaged, JournalTooNew, JournalInUse; Unavailable or
+        Forbidden, if the disk or the permissions do not let it; apsw.Error else.
     """
     refuse_network(folder)
     path = folder / FILE
@@ -74,8 +76,22 @@ def open_journal(
             f"{path} is not a whole SQLite database: {error}",
             hint="put the journal back from a backup",
         ) from error
+    except (apsw.FullError, apsw.IOError, apsw.CantOpenError, apsw.ReadOnlyError) as error:
+        raise _unusable(path, error) from error
     tip.write(folder, Tip(opened.journal_id, opened.last_seq, clean=False, at=clock.now_ms()))
     return opened
+
+
+def _unusable(path: Path, error: apsw.Error) -> PipoError:
+    place = path if path.exists() else path.parent
+    if not os.access(place, os.W_OK):
+        return permissions.refused(place, doing="write")
+    room = os.statvfs(path.parent)
+    free_mb = room.f_bavail * room.f_frsize // 1_000_000
+    return Unavailable(
+        f"{path} cannot be written: {error}",
+        hint=f"look at the disk: it has {free_mb} MB free",
+    )
 
 
 def _decide(folder: Path, known: Tip | None, pipeline: str, vfs: str | None) -> bool:

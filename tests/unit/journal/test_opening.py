@@ -8,12 +8,14 @@ from pathlib import Path
 import apsw
 import pytest
 
+from pipo.errors import Unavailable
 from pipo.journal import opening, tip
 from pipo.journal.connection import run
 from pipo.journal.library import UnsafeStorage
 from pipo.journal.opening import FILE, JournalInUse
 from pipo.journal.tip import JournalDamaged
 from tests.unit.journal.conftest import open_quick
+from tests.unit.journal.file_layer import FailAt, layer
 from tests.unit.journal.packets import accepted, version
 
 
@@ -151,3 +153,17 @@ def test_an_affected_library_is_refused(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(apsw, "sqlite_lib_version", lambda: "3.40.1")
     with pytest.raises(UnsafeStorage, match=r"3\.40\.1"):
         open_quick(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("file", "error"), [(FILE, apsw.FullError), (f"{FILE}-wal", apsw.FullError), (FILE, apsw.IOError)]
+)
+def test_a_disk_that_cannot_take_it_is_named(
+    tmp_path: Path, file: str, error: type[apsw.Error]
+) -> None:
+    fail = FailAt("write", file, 1, error)
+    fail.armed = True
+    with layer(fail) as vfs:
+        with pytest.raises(Unavailable, match=f"{FILE} cannot be written: ") as caught:
+            open_quick(tmp_path, vfs=vfs)
+    assert "MB free" in caught.value.hint
