@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from pipo.errors import Conflict, PipoError, Unavailable
@@ -72,15 +72,29 @@ class Supervised:
     async def start(self) -> None:
         """Runs it because somebody asked: serves on return, and is desired from then on.
 
-        Raises: PipoError, with the process's reason; then nothing has changed.
+        Raises: PipoError, with the process's reason or the home's; then nothing has changed.
         """
         try:
             self._process = await self._launch()
+            await self._desire(self._process)
         except BaseException:
             self._claim.release()
             raise
-        self._say(desired="running", state="running", restart_times=(), error=None)
         self._begin()
+
+    async def _desire(self, process: Process) -> None:
+        """It is desired from now on; where that cannot be written, it is not left running."""
+        try:
+            self._say(desired="running", state="running", restart_times=(), error=None)
+        except PipoError:
+            process.signal(signal.SIGTERM)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._hard_limit_s):
+                    await process.exited()
+                    raise
+            process.signal(signal.SIGKILL)
+            await process.exited()
+            raise
 
     def adopt(self) -> None:
         """Watches a process that runs already."""
@@ -91,7 +105,7 @@ class Supervised:
             self._began_ms = entry.started_at
         self._process = Adopted(self._files.lease)
         self._stop_wanted = self.wish.desired == "stopped"
-        self._say(state="stopping" if self._stop_wanted else "running")
+        self._note(state="stopping" if self._stop_wanted else "running")
         _log.info("adopted", action="pipeline.adopt", pipeline=self.name)
         self._begin()
 
@@ -157,7 +171,7 @@ class Supervised:
             case Verdict.KILLED:
                 await self._bury("killed", last_exit)
             case Verdict.SUSPENDED:
-                self._say(state="stopped", last_exit=last_exit)
+                self._note(state="stopped", last_exit=last_exit)
             case Verdict.RESUME:
                 return await self._bring_up()
             case Verdict.CRASHED:
@@ -180,13 +194,13 @@ class Supervised:
                 text = (
                     f"{error}; {len(restart_times)} restarts within {settings.window_s:g} s, {hint}"
                 )
-                self._say(
+                self._note(
                     state="crashed", last_exit=last_exit, error=text, restart_times=restart_times
                 )
                 _log.error("given up", action="pipeline.crashed", pipeline=self.name, error=error)
                 return False
             case Wait(delay_s, restart_times):
-                self._say(
+                self._note(
                     state="backoff", last_exit=last_exit, error=error, restart_times=restart_times
                 )
                 _log.warning(
@@ -212,7 +226,7 @@ class Supervised:
             await self._bury("crashed", self.wish.last_exit)
             return False
         if self._suspending:
-            self._say(state="stopped")
+            self._note(state="stopped")
             return False
         self.restarts += crashes
         self.crash_restarts += crashes
@@ -220,13 +234,13 @@ class Supervised:
             self._process = await self._launch()
         except PipoError as error:
             return await self._not_up(error)
-        self._say(state="running", error=None)
+        self._note(state="running", error=None)
         return True
 
     async def _not_up(self, error: PipoError) -> bool:
         if isinstance(error, Conflict) and leases.holder(self._files.lease) is not None:
             self._process = Adopted(self._files.lease)
-            self._say(state="running", error=None)
+            self._note(state="running", error=None)
             return True
         _log.error(
             "could not restart", action="pipeline.restart", pipeline=self.name, error=told(error)
@@ -257,12 +271,13 @@ class Supervised:
         """Stops it: the state it is in then (draining or stopped), and whether it was so already.
 
         `drain_s` is how long the pipeline itself may drain; beyond that the stop gets harsher.
-        Raises: Unavailable, if an adopted process does not answer; then nothing has changed.
+        Raises: PipoError, if an adopted process does not answer or the home cannot be written;
+            then nothing has changed.
         """
         await self._steady.wait()
         before, process = self.wish, self._process
-        self._stop_wanted = True
         self._say(desired="stopped", state="stopping")
+        self._stop_wanted = True
         if process is None:
             self._roused.set()
             await self.finished()
@@ -272,7 +287,7 @@ class Supervised:
         except PipoError as error:
             if not process.own:
                 self._stop_wanted = before.desired == "stopped"
-                self._say(desired=before.desired, state="unreachable")
+                self._note(desired=before.desired, state="unreachable")
                 raise Unavailable(
                     f"{self.name} does not answer: {error.message}",
                     hint="it is not ended by force, since this host did not start it",
@@ -373,11 +388,26 @@ class Supervised:
         self._settle("stopped", last_exit)
 
     def _settle(self, state: str, last_exit: str | None, error: str | None = None) -> None:
-        self._say(desired="stopped", state=state, last_exit=last_exit, error=error)
+        self._note(desired="stopped", state=state, last_exit=last_exit, error=error)
         registry.remove(self._out.home, self.name)
 
     def _say(self, **changes: object) -> None:
-        """What is desired and how it stands, kept in the home."""
-        self.wish = replace(self.wish, runner=self._out.runner_id, **changes)  # type: ignore[arg-type]
+        """What is desired and how it stands, kept in the home.
+
+        Raises: PipoError, if the home cannot be written; then nothing has changed.
+        """
+        wish = self._changed(changes)
+        desired.write(self._files, wish)
+        self.wish, self.state = wish, wish.state
+
+    def _note(self, **changes: object) -> None:
+        """The same where nobody waits for it: a full disk never ends the supervision."""
+        self.wish = self._changed(changes)
         self.state = self.wish.state
-        desired.write(self._files, self.wish)
+        try:
+            desired.write(self._files, self.wish)
+        except PipoError as error:
+            _log.error(error.message, action="desired.write", pipeline=self.name, hint=error.hint)
+
+    def _changed(self, changes: Mapping[str, object]) -> Desired:
+        return replace(self.wish, runner=self._out.runner_id, **changes)  # type: ignore[arg-type]

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
+from pipo.errors import PipoError
 from pipo.home import atomic, permissions
 from pipo.home.paths import PipelineHome
 from pipo.telemetry.logs import logger
@@ -48,11 +49,15 @@ def write(pipeline: PipelineHome, desired: Desired) -> None:
     """What is desired from now on.
 
     Durable: on return it survives a power cut.
+    Raises: PipoError, if it cannot be written; then what was desired before stands.
     """
     pipeline.ensure()
     content = json.dumps(asdict(desired), indent=2).encode() + b"\n"
     atomic.replace(pipeline.desired, content, durable=True)
-    atomic.replace(_copy(pipeline), content)
+    try:
+        atomic.replace(_copy(pipeline), content)
+    except PipoError as error:
+        _log.warning(error.message, action="desired.copy")
 
 
 def _copy(pipeline: PipelineHome) -> Path:

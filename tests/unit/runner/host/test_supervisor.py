@@ -455,3 +455,53 @@ async def test_a_start_finishes_though_its_caller_goes_away(
     (one,) = supervisor.supervised
     await eventually(lambda: one.state == "running" and one.runs)
     assert json.loads(home.pipeline("p").desired.read_text())["desired"] == "running"
+
+
+class FullHome:
+    """`desired.write` on a disk without room, while `full` says so."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.full = True
+        self._write = desired.write
+        monkeypatch.setattr(desired, "write", self)
+
+    def __call__(self, files: PipelineHome, wanted: Desired) -> None:
+        if self.full:
+            raise Unavailable(f"cannot write {files.desired}: No space left on device")
+        self._write(files, wanted)
+
+
+async def test_a_start_that_cannot_be_noted_leaves_nothing_running(
+    supervisor: Supervisor, home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(home, "p", "serve")
+    FullHome(monkeypatch)
+    with pytest.raises(Unavailable, match="No space left"):
+        await supervisor.start("p")
+    assert leases.holder(home.pipeline("p").lease) is None
+    assert supervisor.supervised == []
+
+
+async def test_a_full_home_does_not_end_the_supervision(
+    supervisor: Supervisor, home: Home, eventually: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(home, "p", "serve")
+    one = await supervisor.start("p")
+    first = pid_of(home, "p")
+    FullHome(monkeypatch)
+    os.kill(first, signal.SIGKILL)
+    await eventually(lambda: one.state == "running" and pid_of(home, "p") != first)
+    assert supervisor.supervised == [one]
+
+
+async def test_a_stop_that_cannot_be_noted_is_refused(
+    supervisor: Supervisor, home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(home, "p", "serve")
+    one = await supervisor.start("p")
+    disk = FullHome(monkeypatch)
+    with pytest.raises(Unavailable, match="No space left"):
+        await supervisor.stop("p", now=True)
+    assert (one.state, one.wish.desired) == ("running", "running")
+    disk.full = False
+    assert (await supervisor.stop("p", now=True))[0] == "stopped"
