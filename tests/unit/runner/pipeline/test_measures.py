@@ -1,0 +1,157 @@
+"""What a pipeline says about itself."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from pipo.home.registry import Entry
+from pipo.journal import reads
+from pipo.journal.reads import OldestPending
+from pipo.rpc.stubs import pipeline_pb2, pipo_pb2
+from pipo_runner.pipeline.measures import Measures
+from tests.unit.runner.pipeline.rig import AT, PLAIN, Rig, quiet
+
+ENTRY = Entry(
+    pipeline="people",
+    version=2,
+    pid=7,
+    host="box",
+    address="",
+    listen=None,
+    ttl=None,
+    state="running",
+    status="active",
+    started_at=AT,
+    runner="r1",
+    file="/pipelines/people.pipo",
+    restarts=3,
+)
+
+
+class Journal:
+    """Counters, and no rows."""
+
+    def __init__(self, **counters: int) -> None:
+        self.counters = {name.replace("__", "."): count for name, count in counters.items()}
+        self.last_seq = 41
+
+    @property
+    def rows(self) -> Journal:
+        return self
+
+    async def together(self, *queries: Any) -> list[list[Any]]:
+        return [[] for _ in queries]
+
+
+@pytest.fixture
+def no_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def nothing(rows: Any) -> None:
+        return None
+
+    async def no_latency(rows: Any, nodes: Sequence[str]) -> list[Any]:
+        return []
+
+    monkeypatch.setattr(reads, "last_delivery_at", nothing)
+    monkeypatch.setattr(reads, "oldest_pending", nothing)
+    monkeypatch.setattr(reads, "latency", no_latency)
+
+
+async def info(measures: Measures, **given: Any) -> pipo_pb2.PipelineInfo:
+    words: dict[str, Any] = {
+        "plan": Rig().plans.current(),
+        "checkers": 1,
+        "verifying": 0,
+        "in_per_min": 5,
+        "uptime_s": 9,
+        "now_ms": AT + 5000,
+        "routes": {},
+    }
+    return await measures.info(ENTRY, **words | given)
+
+
+def series(measures: Measures, **given: Any) -> dict[str, list[pipeline_pb2.MetricSeries]]:
+    words: dict[str, Any] = {"status": "active", "checkers": 2, "refused": Counter()}
+    made: dict[str, list[pipeline_pb2.MetricSeries]] = {}
+    for one in measures.series(**words | given):
+        made.setdefault(one.name, []).append(one)
+    return made
+
+
+@pytest.mark.usefixtures("no_rows")
+async def test_status_shows_the_process_and_its_counts() -> None:
+    journal = Journal(all__accepted=12, all__delivered=8, now__verifying=1)
+    found = await info(Measures(journal))  # type: ignore[arg-type]
+    assert (found.name, found.pid, found.version, found.restarts) == ("people", 7, 2, 3)
+    assert (found.stats.accepted, found.stats.in_per_min, found.stats.uptime) == (12, 5, 9)
+    assert (found.checkers, found.last_seq, list(found.notes)) == (1, 41, [])
+    assert not found.stats.HasField("last_delivery_at")
+    assert [(one.name, one.via, one.address) for one in found.inputs] == [("input", "push", "")]
+
+
+@pytest.mark.usefixtures("no_rows")
+async def test_a_missing_checker_is_noted_only_while_units_wait() -> None:
+    measures = Measures(Journal())  # type: ignore[arg-type]
+    assert list((await info(measures, checkers=0, verifying=0)).notes) == []
+    assert list((await info(measures, checkers=0, verifying=3)).notes) == [
+        "no checker attached; 3 written packet(s) wait for one"
+    ]
+
+
+@pytest.mark.usefixtures("no_rows")
+@pytest.mark.parametrize(
+    ("route", "address"),
+    [("POST /a", "POST /in/people/a"), ("GET /", "GET /in/people"), ("", "")],
+)
+async def test_an_input_shows_its_public_address(route: str, address: str) -> None:
+    found = await info(Measures(Journal()), routes={"input": route})  # type: ignore[arg-type]
+    assert found.inputs[0].address == address
+
+
+@pytest.mark.usefixtures("no_rows")
+async def test_the_oldest_packets_age_is_never_negative(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def oldest(rows: Any) -> OldestPending:
+        return OldestPending("u1", AT + 60_000)
+
+    monkeypatch.setattr(reads, "oldest_pending", oldest)
+    found = await info(Measures(Journal()))  # type: ignore[arg-type]
+    assert found.stats.oldest_pending_received_at == AT + 60_000
+    assert found.stats.oldest_pending_ms == 0
+
+
+def test_series_name_the_state_the_checkers_and_the_refused() -> None:
+    refused = Counter({("hook", "buffer_full"): 3, ("hook", "not_running"): 1})
+    made = series(Measures(Journal()), refused=refused)  # type: ignore[arg-type]
+    assert [one.value for one in made["pipo_checkers_attached"]] == [2]
+    assert [dict(one.labels) for one in made["pipo_pipeline_state"]] == [{"state": "active"}]
+    assert [(dict(one.labels), one.value) for one in made["pipo_intake_refused_total"]] == [
+        ({"input": "hook", "reason": "buffer_full"}, 3),
+        ({"input": "hook", "reason": "not_running"}, 1),
+    ]
+
+
+def test_commits_and_deliveries_are_counted() -> None:
+    measures = Measures(Journal())  # type: ignore[arg-type]
+    measures.committed(7, 0.002)
+    measures.delivered(0.25)
+    made = series(measures)
+    (groups,) = made["pipo_journal_group_size"]
+    assert (groups.histogram.count, groups.histogram.sum) == (1, 7)
+    assert made["pipo_journal_commit_duration_seconds"][0].histogram.sum == 0.002
+    assert made["pipo_delivery_duration_seconds"][0].histogram.sum == 0.25
+
+
+async def test_a_delivery_is_measured_from_its_acceptance() -> None:
+    rig = Rig(PLAIN, auto=True)
+    rig.output.hold()
+    await rig.accept(1)
+    rig.clock.passed_s += 3.0
+    rig.output.let_go()
+    await quiet()
+    (seen,) = series(rig.parts.measures)["pipo_delivery_duration_seconds"]
+    assert (seen.histogram.count, seen.histogram.sum) == (1, 3.0)
