@@ -8,7 +8,15 @@ from typing import Any
 
 from pipo.clock import Clock
 from pipo.connectors import registry as connectors
-from pipo.connectors.contract import Context, Input, InputContext, InputSpec, Output, Settlement
+from pipo.connectors.contract import (
+    Context,
+    Input,
+    InputContext,
+    InputSpec,
+    Output,
+    OutputRole,
+    Settlement,
+)
 from pipo.journal import reads
 from pipo.journal.sqlite_journal import Recovery, SqliteJournal
 from pipo.lang.model import Pipeline
@@ -18,6 +26,7 @@ from pipo_runner.pipeline.http_door import BodyBudget
 from pipo_runner.pipeline.ids import PacketIds
 from pipo_runner.pipeline.intake import PipelineIntake
 from pipo_runner.pipeline.measures import Measures
+from pipo_runner.pipeline.plan import Plan
 from pipo_runner.pipeline.pushing import Pushes
 from pipo_runner.pipeline.rates import MinuteRate
 from pipo_runner.pipeline.rendering import Settings
@@ -37,7 +46,7 @@ class Surroundings:
     journal: SqliteJournal
     scopes: Scopes
     plans: Plans
-    output: Output
+    output_of: Callable[[Plan], Output]
     timers: Timers
     clock: Clock
     context: Context
@@ -86,12 +95,12 @@ def assemble(pipeline: Pipeline, around: Surroundings, recovery: Recovery) -> Pa
     executor = Executor(
         **common, plan_of=around.plans.of, concurrency=pipeline.concurrency, load=around.load
     )
-    role = connectors.manifests()[pipeline.output.to].output
-    assert role is not None, pipeline.output.to
-    verifications = Verifications(**common, executor=executor, output_role=role, load=around.load)
+    verifications = Verifications(
+        **common, executor=executor, role_of=_output_role, load=around.load
+    )
     writing = OutputStage(
         **common,
-        output=around.output,
+        output_of=around.output_of,
         executor=executor,
         verify=verifications.add,
         serial=pipeline.concurrency == 1,
@@ -160,3 +169,9 @@ def build_inputs(pipeline: Pipeline, around: Surroundings, context: InputContext
         )
         kinds.setdefault(entry.via, []).append(spec)
     return [connectors.build_inputs(via, specs, context) for via, specs in kinds.items()]
+
+
+def _output_role(plan: Plan) -> OutputRole:
+    role = connectors.manifests()[plan.pipeline.output.to].output
+    assert role is not None, plan.pipeline.output.to
+    return role

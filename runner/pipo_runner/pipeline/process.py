@@ -30,6 +30,7 @@ from pipo.telemetry.logs import logger, mask
 from pipo.telemetry.redaction import Redactor
 from pipo_runner.pipeline.assembly import Parts, Surroundings, assemble, build_inputs
 from pipo_runner.pipeline.http_door import BODIES_LIMIT, BodyBudget, HttpDoor
+from pipo_runner.pipeline.outputs import Outputs
 from pipo_runner.pipeline.pushing import Pushes
 from pipo_runner.pipeline.resuming import loader, take_up
 from pipo_runner.pipeline.scopes import Scopes
@@ -109,13 +110,13 @@ class PipelineProcess:
         env = {k: os.environ[k] for k in self._config.env_allow if k in os.environ}
         recovery = await self._journal.recover()
         self._plans = await self._versions(recovery)
-        output = connectors.build_output(pipeline.output.to, self._context())
-        await output.open(await self._marks(recovery))
+        self._outputs = Outputs(lambda name: connectors.build_output(name, self._context()))
+        await self._outputs.open(self._plans.outputs(), await self._marks(recovery))
         around = Surroundings(
             journal=self._journal,
             scopes=Scopes(self.name, env=env, secrets=resolved),
             plans=self._plans,
-            output=output,
+            output_of=self._outputs.of,
             timers=self._timers,
             clock=self._clock,
             context=self._context(),
@@ -123,7 +124,6 @@ class PipelineProcess:
             load=loader(self._journal),
             budget=self._budget,
         )
-        self._output = output
         self.parts = assemble(pipeline, around, recovery)
         rows = await take_up(recovery.units, around, self.parts)
         self._server = await serve(
@@ -347,7 +347,7 @@ class PipelineProcess:
         if self._server is not None:
             await self._server.stop(REQUESTS_GRACE_S)
         await self._timers.close(REQUESTS_GRACE_S)
-        await self._output.close()
+        await self._outputs.close()
         await self._journal.close(clean=True)
 
     async def _close_inputs(self) -> None:

@@ -88,7 +88,7 @@ async def _verify_again(
     try:
         # A crash may have left a hot journal beside the database; a read-only checker
         # cannot roll it back.
-        await around.output.recover(settings)
+        await around.output_of(plan).recover(settings)
     except ConnectorError as error:
         around.context.log("warning", "the destination was not looked at", error=error.message)
     parts.verifications.add(unit, plan, settings, result)

@@ -113,7 +113,7 @@ class Verifications:
         pending: Pending,
         timers: Timers,
         clock: Clock,
-        output_role: OutputRole,
+        role_of: Callable[[Plan], OutputRole],
         load: Callable[[Unit], Awaitable[None]],
         redact: Callable[[str], str],
         log: Callable[..., None],
@@ -124,7 +124,7 @@ class Verifications:
         self._pending = pending
         self._timers = timers
         self._clock = clock
-        self._role = output_role
+        self._role_of = role_of
         self._load = load
         self._redact = redact
         self._log = log
@@ -158,7 +158,7 @@ class Verifications:
             unit=unit,
             plan=plan,
             settings=rendered,
-            target=encode(dict(self._role.target(settings))),
+            target=encode(dict(self._role_of(plan).target(settings))),
             result=result,
             written=self._clock.monotonic(),
         )

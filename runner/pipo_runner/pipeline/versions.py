@@ -102,6 +102,10 @@ class Plans:
         assert self._current is not None, "no version is in force"
         return self._current
 
+    def outputs(self) -> set[str]:
+        """The connectors that the plans write through."""
+        return {plan.pipeline.output.to for plan in self._plans.values()}
+
     def put_in_force(self, pipeline: Pipeline, version: int) -> Plan:
         """New packets use this version from now on."""
         plan = self._plan(pipeline, version)

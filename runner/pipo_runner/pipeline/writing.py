@@ -72,7 +72,9 @@ class Prepared:
     settings: Mapping[str, Any]
     key: str
     explicit: bool
+    output: Output
     place: str
+    """The destination, with its connector: versions may write to one path in two ways."""
 
     def write_unit(self) -> WriteUnit:
         unit = self.unit
@@ -86,7 +88,7 @@ class OutputStage:
         self,
         *,
         journal: Any,
-        output: Output,
+        output_of: Callable[[Plan], Output],
         executor: Executor,
         scopes: Scopes,
         pending: Pending,
@@ -99,7 +101,7 @@ class OutputStage:
     ) -> None:
         self._journal: Stager = journal
         self._commit = journal.commit
-        self._output = output
+        self._output_of = output_of
         self._executor = executor
         self._scopes = scopes
         self._pending = pending
@@ -160,16 +162,17 @@ class OutputStage:
         scope = self._scopes.step(unit, "output", with_meta=False) | {"meta": meta}
         if plan.output_rules.rules and not self._valid(unit, plan, scope):
             return None
+        output = self._output_of(plan)
         settings = plan.output_settings.render(scope)
-        explicit = unit.key or self._output.explicit_key(settings)
+        explicit = unit.key or output.explicit_key(settings)
         if explicit is not None and explicit != unit.key and plan.output_uses_key:
             # `meta.key` is the explicit key, known only once the settings are rendered.
             scope["meta"] = {**meta, "key": explicit}
             settings = plan.output_settings.render(scope)
         key = unit.id if explicit is None else explicit
-        self._output.prepare(unit.data, settings, key)
-        place = self._output.place(settings)
-        return Prepared(unit, plan, settings, key, explicit is not None, place)
+        output.prepare(unit.data, settings, key)
+        place = f"{plan.pipeline.output.to} {output.place(settings)}"
+        return Prepared(unit, plan, settings, key, explicit is not None, output, place)
 
     def _valid(self, unit: Unit, plan: Plan, scope: Mapping[str, Any]) -> bool:
         seen = {"data": unit.data, "meta": scope["meta"], "env": scope["env"]}
@@ -222,7 +225,7 @@ class OutputStage:
             self._journal.stage(*(Writing(p.unit.id, p.unit.key, at) for p in group))
         reach("output.before_write")
         try:
-            flush = await self._output.write([p.write_unit() for p in group], atomic=False)
+            flush = await group[0].output.write([p.write_unit() for p in group], atomic=False)
         except Exception as error:
             if not isinstance(error, PACKET_ERRORS):
                 self._log("error", "the write failed unexpectedly", exc_info=error)

@@ -327,6 +327,8 @@ class Rig:
         self.timers = ManualTimers(self.clock)
         self.journal = FakeJournal(auto=auto)
         self.output = FakeOutput()
+        self.outputs: dict[str, FakeOutput] = {}
+        """The outputs of other versions' connectors, by name."""
         self.step: Callable[[StepCall], None] | None = None
         self.ran: list[tuple[str, str]] = []
         self.logged: list[tuple[str, str]] = []
@@ -339,7 +341,7 @@ class Rig:
             journal=cast(SqliteJournal, self.journal),
             scopes=Scopes("people", env=env or {}, secrets=secrets or {}),
             plans=self.plans,
-            output=self.output,
+            output_of=lambda plan: self.outputs.get(plan.pipeline.output.to, self.output),
             timers=self.timers,
             clock=cast(Clock, self.clock),
             context=Context(
