@@ -300,7 +300,7 @@ class Supervised:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._hard_limit_s * 3):
                 await self.finished()
-                return "stopped", already
+                return "stopped", False
         return "stopping", already
 
     def suspend(self) -> None:

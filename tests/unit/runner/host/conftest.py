@@ -43,6 +43,7 @@ class FakeCalls:
 
     home: Home
     silent: bool = False
+    already: bool = False
     asked: list[tuple[str, bool]] = field(default_factory=list)
 
     async def stop(self, address: str, pipeline: str, *, now: bool) -> bool:
@@ -52,7 +53,7 @@ class FakeCalls:
         entry = registry.read(self.home, pipeline)
         assert entry is not None
         os.kill(entry.pid, 10)
-        return False
+        return self.already
 
     async def answers(self, address: str, pipeline: str) -> bool:
         return not self.silent

@@ -505,3 +505,12 @@ async def test_a_stop_that_cannot_be_noted_is_refused(
     assert (one.state, one.wish.desired) == ("running", "running")
     disk.full = False
     assert (await supervisor.stop("p", now=True))[0] == "stopped"
+
+
+async def test_a_drain_that_is_cut_short_was_not_stopped_already(
+    supervisor: Supervisor, home: Home, calls: Any
+) -> None:
+    write(home, "p", "serve")
+    await supervisor.start("p")
+    calls.already = True
+    assert await supervisor.stop("p", now=True) == ("stopped", False)
