@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+import os
 import socket
 from collections.abc import AsyncIterator
 from typing import Protocol
@@ -15,7 +15,7 @@ from pipo.rpc import to_proto
 from pipo.rpc.stubs import checker_pb2, packet_pb2, pipeline_pb2, pipeline_pb2_grpc, pipo_pb2
 from pipo_runner.pipeline.http_door import HttpDoor
 from pipo_runner.pipeline.pushing import Pushes
-from pipo_runner.pipeline.verification import Attached, Verifications
+from pipo_runner.pipeline.verification import Verifications
 
 RUNNER = "runner"
 WATCH_TIMEOUT_S = 10.0
@@ -62,8 +62,6 @@ class PipelineServicer(pipeline_pb2_grpc.PipelineServicer):
     async def Hello(
         self, request: pipeline_pb2.HelloRequest, context: grpc.aio.ServicerContext
     ) -> pipeline_pb2.HelloReply:
-        import os
-
         process = self._process
         return pipeline_pb2.HelloReply(
             pipeline=process.name,
@@ -168,29 +166,13 @@ class PipelineServicer(pipeline_pb2_grpc.PipelineServicer):
             raise BadRequest("the first message of a checker says who it is", hint="send `hello`")
         hub = self._process.verifications
         checker = hub.attach(first.hello.checker_id, first.hello.capacity)
-        reader = asyncio.get_running_loop().create_task(
-            _read(hub, checker, request_iterator), name=f"verdicts of {checker.checker_id}"
-        )
+        reader = hub.listen(checker, request_iterator)
         try:
             async for reply in hub.offers(checker):
                 yield reply
         finally:
             reader.cancel()
             hub.detach(checker)
-
-
-async def _read(
-    hub: Verifications,
-    checker: Attached,
-    requests: AsyncIterator[checker_pb2.VerificationsRequest],
-) -> None:
-    try:
-        async for request in requests:
-            hub.heard(checker)
-            if request.verdicts:
-                hub.judge(checker, request.verdicts)
-    finally:
-        hub.detach(checker)
 
 
 def limit_of(asked: int, default: int) -> int:

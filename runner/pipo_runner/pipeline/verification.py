@@ -296,6 +296,24 @@ class Verifications:
         if any(c.held for c in self._checkers):
             self._sweep_later()
 
+    def listen(
+        self, checker: Attached, requests: AsyncIterator[pb.VerificationsRequest]
+    ) -> asyncio.Task[None]:
+        """Takes what a checker says until its stream ends; then it is detached."""
+        name = f"verdicts of {checker.checker_id}"
+        return self._timers.read(self._listen(checker, requests), name=name)
+
+    async def _listen(
+        self, checker: Attached, requests: AsyncIterator[pb.VerificationsRequest]
+    ) -> None:
+        try:
+            async for request in requests:
+                self.heard(checker)
+                if request.verdicts:
+                    self.judge(checker, request.verdicts)
+        finally:
+            self.detach(checker)
+
     # ── verdicts ─────────────────────────────────────────────────────────────
 
     def judge(self, checker: Attached, verdicts: Iterable[pb.Verdict]) -> None:
