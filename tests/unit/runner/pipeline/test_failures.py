@@ -31,7 +31,7 @@ def error_with(template: str | None, scope: Any = None, redact: Any = same) -> P
         (WriteFailed("no ink"), "no ink"),
         (Refused("no ink", hint="buy some"), "no ink (buy some)"),
         (RenderError("the path 'x' renders to nothing"), "the path 'x' renders to nothing"),
-        (LanguageError("type", "not a number"), "not a number"),
+        (LanguageError("runtime", "not a number"), "not a number"),
         (KeyError("x"), "KeyError: 'x'; this is a bug in Pipo, please report it"),
     ],
 )

@@ -1,0 +1,335 @@
+"""The gRPC service on a real server: it translates, delegates, and survives its callers."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipo.errors import BadRequest, NotFound, Unavailable
+from pipo.journal import reads
+from pipo.journal.changes import Started
+from pipo.journal.sqlite_journal import SqliteJournal
+from pipo.rpc.channels import Channel, dial
+from pipo.rpc.errors import calling
+from pipo.rpc.server import RunningServer, serve
+from pipo.rpc.stubs import checker_pb2, pipeline_pb2, pipeline_pb2_grpc, pipo_pb2
+from pipo_runner.pipeline.http_door import HttpDoor
+from pipo_runner.pipeline.pushing import Pushes
+from pipo_runner.pipeline.servicer import PAGE_MAX, PipelineServicer, limit_of
+from pipo_runner.pipeline.verification import Verifications
+from tests.unit.journal.conftest import open_quick
+from tests.unit.journal.packets import AT, accepted, packet_id, version
+from tests.unit.runner.pipeline.rig import Rig
+from tests.unit.runner.pipeline.test_http_door import Target, head
+from tests.unit.runner.pipeline.test_verification import CHECKED
+
+TOKEN = "the-home-token"
+
+
+@dataclass
+class FakeProcess:
+    """A process whose parts are a rig's and whose journal is a real one."""
+
+    rig: Rig
+    source: SqliteJournal
+    target: Target = field(default_factory=Target)
+    name: str = "people"
+    version: int = 4
+    status: str = "active"
+    stops: list[bool] = field(default_factory=list)
+    peers: list[str] = field(default_factory=list)
+    errors: list[BaseException] = field(default_factory=list)
+
+    @property
+    def verifications(self) -> Verifications:
+        return self.rig.parts.verifications
+
+    @property
+    def pushes(self) -> Pushes:
+        return self.rig.parts.pushes
+
+    @property
+    def journal(self) -> reads.Source:
+        return self.source
+
+    def door(self, peer: str) -> HttpDoor:
+        self.peers.append(peer)
+        return HttpDoor(
+            self.target,
+            packet_limit=1024,
+            budget=self.rig.budget,
+            timers=self.rig.timers,
+            name=peer,
+            on_error=self.errors.append,
+        )
+
+    async def info(self) -> pipo_pb2.PipelineInfo:
+        return pipo_pb2.PipelineInfo(name=self.name, version=self.version)
+
+    def metrics(self) -> list[pipeline_pb2.MetricSeries]:
+        return [pipeline_pb2.MetricSeries(name="pipo_checkers_attached", value=2)]
+
+    def ask_to_stop(self, *, now: bool) -> pipo_pb2.StopReply:
+        self.stops.append(now)
+        return pipo_pb2.StopReply(pipeline=self.name, state="stopping" if now else "draining")
+
+
+@pytest.fixture
+async def process(tmp_path: Path) -> AsyncIterator[FakeProcess]:
+    journal = open_quick(tmp_path / "journal")
+    await journal.commit(version(), Started(1, 0, AT), accepted(1), accepted(2), accepted(3))
+    made = FakeProcess(Rig(CHECKED, auto=True), journal)
+    yield made
+    await made.rig.timers.close(0.0)
+    await journal.close(clean=True)
+    assert made.rig.timers.crashes == []
+    assert made.errors == []
+
+
+@pytest.fixture
+async def server(process: FakeProcess) -> AsyncIterator[RunningServer]:
+    made = await serve(PipelineServicer(process), bind="127.0.0.1", port=0, internal_token=TOKEN)
+    yield made
+    await made.stop(0)
+
+
+@pytest.fixture
+async def channel(server: RunningServer) -> AsyncIterator[Channel]:
+    made = dial(f"127.0.0.1:{server.port}", TOKEN)
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+def stub(channel: Channel) -> Any:
+    return pipeline_pb2_grpc.PipelineStub(channel)
+
+
+async def soon(condition: Any, deadline_s: float = 5.0) -> Any:
+    """The first true value of a condition that the wire brings about."""
+    for _ in range(round(deadline_s * 1000)):
+        if value := condition():
+            return value
+        await asyncio.sleep(0.001)
+    raise AssertionError(f"not within {deadline_s} s")
+
+
+async def test_hello_says_who_answers(stub: Any) -> None:
+    reply = await stub.Hello(pipeline_pb2.HelloRequest())
+    assert (reply.pipeline, reply.version, reply.status) == ("people", 4, "active")
+    assert reply.pid == os.getpid()
+
+
+async def test_status_metrics_and_stop_are_the_processes(stub: Any, process: FakeProcess) -> None:
+    assert (await stub.Status(pipeline_pb2.StatusRequest())).name == "people"
+    metrics = await stub.Metrics(pipeline_pb2.MetricsRequest())
+    assert [(one.name, one.value) for one in metrics.series] == [("pipo_checkers_attached", 2)]
+    reply = await stub.Stop(pipo_pb2.StopRequest(now=True))
+    assert (reply.state, process.stops) == ("stopping", [True])
+
+
+async def test_a_push_and_its_refusal(stub: Any, process: FakeProcess) -> None:
+    reply = await stub.Push(pipo_pb2.PushRequest(data=b'{"name":"Ada"}'))
+    assert reply.packet_id == process.rig.output.written[0]
+    with pytest.raises(BadRequest, match="data is missing"), calling("people"):
+        await stub.Push(pipo_pb2.PushRequest())
+
+
+async def test_a_push_stream_answers_each_item(stub: Any) -> None:
+    items = [pipo_pb2.PushItem(request_id=n, data=b"1") for n in range(3)]
+    call = stub.PushStream(iter([pipo_pb2.PushStreamRequest(items=items)]))
+    results = [result async for reply in call for result in reply.results]
+    assert {result.request_id for result in results} == {0, 1, 2}
+    assert all(result.packet_id for result in results)
+
+
+async def test_requests_are_answered_on_their_stream(stub: Any, process: FakeProcess) -> None:
+    call = stub.Ingest(
+        iter([pipeline_pb2.IngestRequest(parts=[head(7, "/plain", b"x", last=True)])])
+    )
+    answers = [answer async for reply in call for answer in reply.answers]
+    assert [(answer.request_id, answer.body) for answer in answers] == [(7, b"x")]
+    assert process.peers[0].startswith("ipv4:127.0.0.1")
+
+
+async def test_packets_are_listed_page_by_page(stub: Any) -> None:
+    page = await stub.ListPackets(pipo_pb2.ListPacketsRequest(limit=2))
+    assert [one.packet_id for one in page.packets] == [packet_id(3), packet_id(2)]
+    rest = await stub.ListPackets(pipo_pb2.ListPacketsRequest(limit=2, after=packet_id(2)))
+    assert [one.packet_id for one in rest.packets] == [packet_id(1)]
+
+
+async def test_a_packet_is_inspected_or_not_found(stub: Any) -> None:
+    trace = await stub.Inspect(pipo_pb2.InspectRequest(packet_id=packet_id(1)))
+    assert trace.packet.packet_id == packet_id(1)
+    with pytest.raises(NotFound, match="no packet nope in people"), calling("people"):
+        await stub.Inspect(pipo_pb2.InspectRequest(packet_id="nope"))
+
+
+async def test_events_are_listed_and_bad_positions_refused(stub: Any) -> None:
+    page = await stub.ListEvents(pipo_pb2.ListEventsRequest(limit=2))
+    assert [event.type for event in page.events] == ["pipeline.started", "packet.accepted"]
+    assert [event.seq for event in page.events] == [1, 2]
+    with pytest.raises(BadRequest, match="after_seq is -1"), calling("people"):
+        await stub.ListEvents(pipo_pb2.ListEventsRequest(after_seq=-1))
+    with pytest.raises(BadRequest, match="limit is 1001"), calling("people"):
+        await stub.ListEvents(pipo_pb2.ListEventsRequest(limit=1001))
+
+
+async def test_a_watch_goes_on_where_it_was_and_ends_at_a_stop(
+    stub: Any, process: FakeProcess
+) -> None:
+    call = stub.WatchEvents(pipo_pb2.ListEventsRequest(after_seq=3))
+    pages = aiter(call)
+    first = await anext(pages)
+    assert [event.seq for event in first.events] == [4]
+    process.status = "stopping"
+    await process.source.commit(accepted(4))
+    second = await anext(pages)
+    assert [event.seq for event in second.events] == [5]
+    with pytest.raises(StopAsyncIteration):
+        await anext(pages)
+
+
+# ── checkers ─────────────────────────────────────────────────────────────────
+
+
+class Stream:
+    """A checker's end, on the wire."""
+
+    def __init__(self, stub: Any) -> None:
+        self._sent: asyncio.Queue[checker_pb2.VerificationsRequest | None] = asyncio.Queue(100)
+        self.call = stub.Verifications(self._requests())
+        self.replies = aiter(self.call)
+
+    async def _requests(self) -> AsyncIterator[checker_pb2.VerificationsRequest]:
+        while (sent := await self._sent.get()) is not None:
+            yield sent
+
+    async def say(self, **words: Any) -> None:
+        await self._sent.put(checker_pb2.VerificationsRequest(**words))
+
+    async def hello(self) -> None:
+        await self.say(hello=checker_pb2.CheckerHello(checker_id="c1", capacity=10))
+
+    async def end(self) -> None:
+        await self._sent.put(None)
+
+
+async def test_a_checker_is_offered_units_and_its_verdict_is_committed(
+    stub: Any, process: FakeProcess
+) -> None:
+    stream = Stream(stub)
+    await stream.hello()
+    (unit,) = await process.rig.accept({"name": "Ada"})
+    (offer,) = (await anext(stream.replies)).verifications
+    assert offer.id == f"{unit}:1:1"
+    verdict = checker_pb2.Verdict(id=offer.id, outcome=checker_pb2.Verdict.OUTCOME_PASSED)
+    await stream.say(verdicts=[verdict])
+    await soon(lambda: len(process.rig.parts.pending) == 0)
+    assert process.rig.journal.names(unit)[-1] == "Delivered"
+    await stream.end()
+    with pytest.raises(StopAsyncIteration):
+        await anext(stream.replies)
+    assert process.verifications.checkers == 0
+
+
+async def test_a_checker_says_who_it_is_first(stub: Any, process: FakeProcess) -> None:
+    stream = Stream(stub)
+    await stream.say(heartbeat=True)
+    with pytest.raises(BadRequest, match="says who it is"), calling("people"):
+        await anext(stream.replies)
+    assert process.verifications.checkers == 0
+
+
+async def test_a_verdict_that_the_journal_does_not_take_stops_the_process(
+    stub: Any, process: FakeProcess
+) -> None:
+    """Its unit has left the waiting ones; only a new run offers it again."""
+    stream = Stream(stub)
+    await stream.hello()
+    await process.rig.accept({"name": "Ada"})
+    (offer,) = (await anext(stream.replies)).verifications
+    process.rig.journal.refuses = Unavailable("200001 changes wait for the journal")
+    verdict = checker_pb2.Verdict(id=offer.id, outcome=checker_pb2.Verdict.OUTCOME_PASSED)
+    await stream.say(verdicts=[verdict])
+    await soon(lambda: process.rig.timers.crashes)
+    assert [str(error) for error in process.rig.timers.crashes] == [
+        "200001 changes wait for the journal"
+    ]
+    process.rig.timers.crashes.clear()
+
+
+async def test_close_ends_a_checkers_stream_in_order(stub: Any, process: FakeProcess) -> None:
+    stream = Stream(stub)
+    await stream.hello()
+    await soon(lambda: process.verifications.checkers == 1)
+    process.verifications.close()
+    with pytest.raises(StopAsyncIteration):
+        await anext(stream.replies)
+
+
+@pytest.mark.parametrize("how", ["cancel", "channel"])
+async def test_callers_that_vanish_hurt_nobody(
+    stub: Any, channel: Channel, process: FakeProcess, how: str
+) -> None:
+    """A cut connection in mid-stream is nothing that this process may stop for."""
+    stream = Stream(stub)
+    await stream.hello()
+    pieces: asyncio.Queue[Any] = asyncio.Queue(10)
+
+    async def requests() -> AsyncIterator[Any]:
+        while True:
+            yield await pieces.get()
+
+    ingest = stub.Ingest(requests())
+    await pieces.put(
+        pipeline_pb2.IngestRequest(parts=[head(1, "/plain", b"x"), head(2, "/plain", last=True)])
+    )
+    async for _ in ingest:
+        break
+    pushes: asyncio.Queue[Any] = asyncio.Queue(10)
+
+    async def pushed() -> AsyncIterator[Any]:
+        while True:
+            yield await pushes.get()
+
+    push = stub.PushStream(pushed())
+    piece = pipo_pb2.PushItem(request_id=1, data=b"x", more=True)
+    whole = pipo_pb2.PushItem(request_id=2, data=b"1")
+    await pushes.put(pipo_pb2.PushStreamRequest(items=[piece, whole]))
+    async for _ in push:
+        break
+    await soon(lambda: process.verifications.checkers == 1)
+    assert not process.rig.budget.take(8 * 1024)
+    if how == "channel":
+        await channel.close(0)
+    else:
+        for call in (stream.call, ingest, push):
+            call.cancel()
+    await soon(lambda: process.verifications.checkers == 0)
+
+    def all_given_back() -> bool:
+        return process.rig.budget.take(8 * 1024)
+
+    await soon(all_given_back)
+
+
+# ── page sizes ───────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(("asked", "given"), [(0, 50), (1, 1), (PAGE_MAX, PAGE_MAX)])
+def test_a_page_size(asked: int, given: int) -> None:
+    assert limit_of(asked, 50) == given
+
+
+@pytest.mark.parametrize("asked", [-1, PAGE_MAX + 1])
+def test_a_page_size_out_of_range(asked: int) -> None:
+    with pytest.raises(BadRequest, match=f"limit is {asked}"):
+        limit_of(asked, 50)
