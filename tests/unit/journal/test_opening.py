@@ -156,14 +156,15 @@ def test_an_affected_library_is_refused(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize(
-    ("file", "error"), [(FILE, apsw.FullError), (f"{FILE}-wal", apsw.FullError), (FILE, apsw.IOError)]
+    ("file", "error"),
+    [(FILE, apsw.FullError), (f"{FILE}-wal", apsw.FullError), (FILE, apsw.IOError)],
 )
 def test_a_disk_that_cannot_take_it_is_named(
     tmp_path: Path, file: str, error: type[apsw.Error]
 ) -> None:
     fail = FailAt("write", file, 1, error)
     fail.armed = True
-    with layer(fail) as vfs:
-        with pytest.raises(Unavailable, match=f"{FILE} cannot be written: ") as caught:
-            open_quick(tmp_path, vfs=vfs)
+    told = pytest.raises(Unavailable, match=f"{FILE} cannot be written: ")
+    with layer(fail) as vfs, told as caught:
+        open_quick(tmp_path, vfs=vfs)
     assert "MB free" in caught.value.hint
