@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -55,7 +56,7 @@ def test_keywords_are_columns(stack: Stack, name: str) -> None:
     assert query(database, 'SELECT * FROM "order"') == [[end["packet_id"], 1, "g", "w", 2]]
 
 
-ODD = {
+ODD: dict[str, tuple[dict[str, Any], list[str]]] = {
     "brackets": ({"a]b": 2}, ["a]b"]),
     "a quote": ({'a"b': 3}, ['a"b']),
     "a blank": ({"col 1": 4}, ["col 1"]),

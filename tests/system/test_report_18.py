@@ -7,6 +7,7 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,7 +35,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         yield made
 
 
-def parsed(path: Path) -> list[dict[str, object]]:
+def parsed(path: Path) -> list[dict[str, Any]]:
     """Every line that is JSON; the fragments are left out."""
     found = []
     for line in path.read_bytes().splitlines():
