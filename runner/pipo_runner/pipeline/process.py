@@ -296,7 +296,8 @@ class PipelineProcess:
             self._end.set_result(end)
         elif end.kind != "drain":
             self._harder = end
-            self.parts.pending.give_up_waiting()
+            if self._status == "draining":
+                self.parts.pending.give_up_waiting()
 
     async def run_to_end(self) -> int:
         """Waits for an end and carries it out; the exit code.
@@ -323,6 +324,8 @@ class PipelineProcess:
         self.parts.admission.close("draining")
         await self._close_inputs()
         await self._journal.commit(Draining(self._clock.now_ms()))
+        if self._harder is not None:
+            return False
         return await self.parts.pending.emptied(DRAIN_TIMEOUT_MS / 1000.0)
 
     async def _close(self, end: End) -> None:
