@@ -57,6 +57,7 @@ async def _run(spec: ProcessSpec, report: Report) -> int:
     definition = read_definition(Path(spec.file), spec.name, connectors.manifests())
     lease = _lease(spec.name, files.lease, clock)
     journal: SqliteJournal | None = None
+    serves = False
     try:
         journal = SqliteJournal.open(files.folder, pipeline=spec.name, clock=clock)
         process = PipelineProcess(
@@ -70,13 +71,16 @@ async def _run(spec: ProcessSpec, report: Report) -> int:
         )
         _on_signals(process)
         address = await process.start()
+        serves = True
         report({"ok": True, "address": address, "pid": process.pid})
         return await process.run_to_end()
-    except PipoError:
-        raise
     except Exception as error:
+        # Once it serves, every failure is a crash: a journal that fails is a PipoError too.
+        if isinstance(error, PipoError) and not serves:
+            raise
         logger("pipeline").error("the pipeline process failed", exc_info=error)
-        report({"error": {"code": "internal", "message": str(error), "hint": "see its log"}})
+        if not serves:
+            report({"error": {"code": "internal", "message": str(error), "hint": "see its log"}})
         return CRASHED
     finally:
         if journal is not None:
