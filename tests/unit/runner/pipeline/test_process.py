@@ -1,0 +1,417 @@
+"""A whole pipeline process on a real journal: its start and its ends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipo import collector
+from pipo.clock import SystemClock
+from pipo.connectors import registry as connectors
+from pipo.connectors.contract import WriteFailed
+from pipo.errors import BadRequest, Unavailable
+from pipo.home import Home, registry
+from pipo.home.config import Config
+from pipo.journal import reads
+from pipo.journal.sqlite_journal import SqliteJournal
+from pipo.rpc.channels import dial
+from pipo.rpc.server import RunningServer, serve
+from pipo.rpc.stubs import pipeline_pb2, pipeline_pb2_grpc, pipo_pb2
+from pipo_runner.pipeline import process as process_module
+from pipo_runner.pipeline.process import End, PipelineProcess
+from pipo_runner.pipeline.versions import read_definition
+from pipo_runner.spec import ProcessSpec
+from tests.unit.journal.conftest import open_quick
+from tests.unit.runner.pipeline.rig import FakeOutput, quiet
+from tests.unit.runner.pipeline.test_servicer import soon
+
+TO_FILE = "to: file, with: { path: ./out.jsonl }"
+PLAIN = f"input: {{ via: push }}\noutput: {{ from: input, {TO_FILE} }}\n"
+CHECKED = f"{PLAIN}delivered: {{ check: file_exists }}\n"
+RETRIED = PLAIN.replace(" }\n", ", on_error: { retry: 3, delay: 10m, max_delay: 10m } }\n").replace(
+    "via: push, on_error: { retry: 3, delay: 10m, max_delay: 10m } }", "via: push }"
+)
+TOKEN = "the-home-token"
+
+
+class House:
+    """A home with one pipeline file, and the runs of its process."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.home = Home(folder / "home")
+        self.home.ensure()
+        self.home.pipeline("people").ensure()
+        self.file = folder / "people.pipo"
+        self.journal: SqliteJournal
+        self.process: PipelineProcess
+        self._servers: list[RunningServer] = []
+
+    async def start(self, body: str = PLAIN, **config: Any) -> PipelineProcess:
+        """A run that serves; its end comes with `end`."""
+        self.file.write_text(f"pipo: 1\nname: people\n{body}")
+        self.journal = open_quick(self.home.pipeline("people").folder)
+        self.process = PipelineProcess(
+            ProcessSpec(
+                home=str(self.home.root),
+                name="people",
+                file=str(self.file),
+                runner_id="r1",
+                bind="127.0.0.1",
+                advertise="127.0.0.1",
+                restarts=2,
+            ),
+            home=self.home,
+            config=replace(Config(), **{"stop_timeout_s": 0.05, **config}),
+            clock=SystemClock(),
+            definition=read_definition(self.file, "people", connectors.manifests()),
+            journal=self.journal,
+            internal_token=TOKEN,
+        )
+        self.address = await self.process.start()
+        return self.process
+
+    def running(self) -> asyncio.Task[int]:
+        """The run, on its way to its end."""
+        return asyncio.create_task(self.process.run_to_end(), name="a run")
+
+    async def end(self, kind: str = "suspend", reason: str = "shutdown") -> int:
+        """Ends the run and says with which code."""
+        self.process.end(End(kind, reason))
+        return await self.process.run_to_end()
+
+    async def kill(self) -> None:
+        """The journal is left as a crash leaves it."""
+        await self.journal.close(clean=False)
+
+    async def serve(self, *words: Any, **keys: Any) -> RunningServer:
+        """As the process serves, and known to `tidy`."""
+        made = await serve(*words, **keys)
+        self._servers.append(made)
+        return made
+
+    async def tidy(self) -> None:
+        """Ends what a run that was killed has left in this process."""
+        for server in self._servers:
+            await server.stop(0)
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
+        if hasattr(self, "journal"):
+            await self.journal.close(clean=False)
+
+    async def push(self, data: Any = None) -> str:
+        raw = json.dumps(data if data is not None else {"n": 1}).encode()
+        reply = await self.process.pushes.push(pipo_pb2.PushRequest(data=raw))
+        return reply.packet_id
+
+    async def settled(self, packet_id: str) -> str:
+        return (await self.process.parts.intake.settled(packet_id, 5.0)).state
+
+    async def events(self) -> list[str]:
+        """Every event in the journal, read anew."""
+        journal = open_quick(self.home.pipeline("people").folder)
+        try:
+            return [event.type for event in (await reads.events(journal.rows)).events]
+        finally:
+            await journal.close(clean=True)
+
+    @property
+    def lines(self) -> list[Any]:
+        """What stands in the output file."""
+        file = self.folder / "out.jsonl"
+        return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+
+@pytest.fixture
+async def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[House]:
+    # A test's own garbage is not to be frozen.
+    monkeypatch.setattr(collector, "calm", lambda: None)
+    made = House(tmp_path)
+    monkeypatch.setattr(process_module, "serve", made.serve)
+    yield made
+    await made.tidy()
+
+
+@pytest.fixture
+def output(monkeypatch: pytest.MonkeyPatch) -> FakeOutput:
+    """The destination of every process of the test."""
+    made = FakeOutput()
+    monkeypatch.setattr(connectors, "build_output", lambda name, context: made)
+    return made
+
+
+# ── start ────────────────────────────────────────────────────────────────────
+
+
+async def test_a_start_serves_and_is_in_the_registry(house: House) -> None:
+    process = await house.start()
+    assert process.status == "active"
+    (entry,) = registry.entries(house.home)
+    assert (entry.address, entry.status, entry.restarts) == (house.address, "active", 2)
+    channel = dial(house.address, TOKEN)
+    reply = await pipeline_pb2_grpc.PipelineStub(channel).Hello(pipeline_pb2.HelloRequest())
+    await channel.close()
+    assert (reply.pipeline, reply.version) == ("people", 1)
+    page = await reads.events(house.journal.rows)
+    (first,) = page.events
+    assert (first.seq, first.type) == (1, "pipeline.started")
+    await house.end()
+
+
+async def test_a_secret_without_a_value_refuses_the_start(house: House) -> None:
+    with pytest.raises(BadRequest, match="token"):
+        await house.start(f"{PLAIN}secrets: {{ token: env:NO_SUCH_VARIABLE_HERE }}\n")
+    assert registry.entries(house.home) == []
+
+
+async def test_a_packet_goes_all_the_way(house: House) -> None:
+    await house.start()
+    packet = await house.push({"n": 7})
+    assert await house.settled(packet) == "delivered"
+    assert house.lines == [{"packet_id": packet, "data": {"n": 7}}]
+    info = await house.process.info()
+    assert (info.stats.accepted, info.stats.delivered) == (1, 1)
+    assert info.last_seq == house.journal.last_seq
+    names = {one.name for one in house.process.metrics()}
+    assert "pipo_journal_commit_duration_seconds" in names
+    await house.end()
+
+
+async def test_a_changed_file_is_a_new_version(house: House) -> None:
+    await house.start()
+    await house.end()
+    assert (await house.start()).version == 1
+    await house.end()
+    assert (await house.start(PLAIN + "# changed\n")).version == 2
+    await house.end()
+
+
+# ── drain ────────────────────────────────────────────────────────────────────
+
+
+async def test_a_drain_works_off_what_was_accepted(house: House, output: FakeOutput) -> None:
+    await house.start()
+    output.hold()
+    packet = await house.push()
+    run = house.running()
+    house.process.ask_to_stop(now=False)
+    await soon(lambda: house.process.status == "draining")
+    with pytest.raises(Unavailable, match="pipeline is draining"):
+        await house.push()
+    await quiet()
+    assert not run.done()
+    output.let_go()
+    assert await run == 0
+    assert registry.entries(house.home) == []
+    events = await house.events()
+    assert events.count("packet.delivered") == 1
+    assert events[-1] == "pipeline.stopped"
+    assert packet in output.written
+
+
+async def test_a_stop_says_whether_one_was_under_way(house: House) -> None:
+    await house.start()
+    first = house.process.ask_to_stop(now=False)
+    second = house.process.ask_to_stop(now=True)
+    assert (first.state, first.already) == ("draining", False)
+    assert (second.state, second.already) == ("stopping", True)
+    assert await house.process.run_to_end() == 0
+
+
+async def test_a_drain_ends_at_its_time_limit(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process_module, "DRAIN_TIMEOUT_MS", 1.0)
+    await house.start(CHECKED)
+    packet = await house.push()
+    assert await house.end("drain", "stop") == 0
+    await house.start(CHECKED)
+    assert len(house.process.verifications) == 1
+    assert packet in {unit.id for unit in (await house.journal.recover()).units}
+    await house.end()
+
+
+async def test_a_second_stop_cuts_a_drain_short(house: House) -> None:
+    await house.start(CHECKED)
+    await house.push()
+    await soon(lambda: len(house.process.verifications) == 1)
+    run = house.running()
+    house.process.end(End("drain", "stop"))
+    await soon(lambda: house.process.status == "draining")
+    house.process.end(End("drain", "stop"))
+    await quiet()
+    assert not run.done()
+    house.process.end(End("now", "stop"))
+    assert await run == 0
+
+
+async def test_a_second_stop_counts_while_the_inputs_close(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closing, free = asyncio.Event(), asyncio.Event()
+
+    class Slow:
+        async def open(self) -> None:
+            """Listens at once."""
+
+        async def close(self) -> None:
+            closing.set()
+            await free.wait()
+
+    monkeypatch.setattr(connectors, "build_inputs", lambda *words: Slow())
+    await house.start(CHECKED)
+    await house.push()
+    run = house.running()
+    house.process.end(End("drain", "stop"))
+    await closing.wait()
+    house.process.end(End("now", "stop"))
+    free.set()
+    async with asyncio.timeout(5.0):
+        assert await run == 0
+
+
+async def test_an_end_may_be_asked_for_twice_before_the_start_is_over(house: House) -> None:
+    made = house.start()
+    house.file.write_text(f"pipo: 1\nname: people\n{PLAIN}")
+    task = asyncio.create_task(made)
+    await soon(lambda: hasattr(house, "process"))
+    house.process.end(End("suspend", "shutdown"))
+    house.process.end(End("suspend", "shutdown"))
+    await task
+    assert await house.process.run_to_end() == 0
+
+
+# ── suspend and now ──────────────────────────────────────────────────────────
+
+
+async def test_a_suspend_gives_waits_back_and_the_next_run_goes_on(
+    house: House, output: FakeOutput
+) -> None:
+    output.answer = lambda unit: WriteFailed("busy")
+    await house.start(RETRIED)
+    packet = await house.push()
+    await soon(lambda: house.process.parts.executor.in_hand == 1 and output.writes)
+    await soon(lambda: house.journal.counters.get("total.step.retry"))
+    assert await house.end() == 0
+    assert (await house.events())[-1] == "pipeline.stopped"
+    output.writes.clear()
+    await house.start(RETRIED)
+    (unit,) = (await house.journal.recover()).units
+    assert (unit.id, unit.attempt) == (packet, 1)
+    # What is left of ten minutes is still waited for.
+    await quiet()
+    assert output.writes == []
+    await house.end()
+
+
+async def test_a_suspend_waits_for_the_write_in_hand(house: House, output: FakeOutput) -> None:
+    await house.start(stop_timeout_s=5.0)
+    output.hold()
+    await house.push()
+    await soon(lambda: output.writes)
+    run = house.running()
+    house.process.end(End("suspend", "shutdown"))
+    await quiet()
+    assert not run.done()
+    output.let_go()
+    assert await run == 0
+    assert "output.written" in await house.events()
+
+
+@pytest.mark.parametrize("kind", ["suspend", "now"])
+async def test_a_write_that_hangs_is_left_and_taken_up_again(
+    house: House, output: FakeOutput, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setattr(process_module, "NOW_GRACE_S", 0.01)
+    monkeypatch.setattr(process_module, "REQUESTS_GRACE_S", 0.01)
+    await house.start()
+    output.hold()
+    packet = await house.push()
+    await soon(lambda: output.writes)
+    assert await house.end(kind, "stop") == 0
+    assert "output.written" not in await house.events()
+    output.let_go()
+    await house.start()
+    assert await house.settled(packet) == "delivered"
+    assert output.writes[-1][0].repeat == "recovered"
+    await house.end()
+
+
+async def test_who_waits_for_an_end_is_let_go_at_a_stop(house: House) -> None:
+    await house.start(CHECKED)
+    packet = await house.push()
+    waiting = asyncio.create_task(house.settled(packet))
+    await quiet()
+    await house.end()
+    assert await waiting == "accepted"
+
+
+# ── crashes ──────────────────────────────────────────────────────────────────
+
+
+async def test_a_crash_ends_the_run_without_a_last_word(house: House, output: FakeOutput) -> None:
+    async def write(units: Any, *, atomic: bool) -> Any:
+        from pipo.connectors.contract import Flush
+
+        return Flush([])
+
+    output.write = write  # type: ignore[method-assign]
+    await house.start()
+    run = house.running()
+    await house.push()
+    with pytest.raises(ValueError, match="zip"):
+        await run
+    await house.kill()
+    assert (await house.events())[-1] != "pipeline.stopped"
+
+
+async def test_a_journal_that_fails_ends_the_run(house: House) -> None:
+    await house.start()
+    run = house.running()
+    house.journal.failed.set_result(OSError("the disk is gone"))
+    with pytest.raises(OSError, match="the disk is gone"):
+        await run
+
+
+async def test_a_crash_in_a_drain_ends_it(house: House) -> None:
+    await house.start(CHECKED)
+    await house.push()
+    await soon(lambda: len(house.process.verifications) == 1)
+    run = house.running()
+    house.process.end(End("drain", "stop"))
+    await soon(lambda: house.process.status == "draining")
+    house.journal.failed.set_result(OSError("the disk is gone"))
+    with pytest.raises(OSError, match="the disk is gone"):
+        await run
+
+
+async def test_after_a_crash_nothing_is_written_twice(house: House) -> None:
+    await house.start()
+    first = await house.push({"n": 1})
+    assert await house.settled(first) == "delivered"
+    await house.process.parts.writing.idle(1.0)
+    house.process.parts.executor.close()
+    second = await house.push({"n": 2})
+    await house.kill()
+    await house.start()
+    assert await house.settled(second) == "delivered"
+    assert [line["data"]["n"] for line in house.lines] == [1, 2]
+    await house.end()
+
+
+async def test_an_accepted_packet_survives_a_crash(house: House) -> None:
+    await house.start(CHECKED)
+    packet = await house.push()
+    await house.kill()
+    await house.start(CHECKED)
+    await soon(lambda: len(house.process.verifications) == 1)
+    assert (await house.journal.recover()).units[0].id == packet
+    await house.end()
