@@ -93,11 +93,18 @@ async def test_secrets_that_a_message_echoes_are_masked() -> None:
     assert rig.journal.of(journaled.Rejected)[0].error.message == taken.message
 
 
+async def test_parsed_data_may_be_a_little_larger_than_a_body() -> None:
+    rig = Rig(auto=True, packet_limit=100)
+    assert len(await rig.accept("x" * 138)) == 1
+
+
 async def test_what_is_too_large_is_rejected_without_its_payload() -> None:
     rig = Rig(auto=True, packet_limit=100)
-    (taken,) = await rig.parts.intake.take([rig.arrival("x" * 99)])
+    (taken,) = await rig.parts.intake.take([rig.arrival("x" * 139)])
     assert isinstance(taken, RejectedArrival)
-    assert taken.message == "the packet has 101 bytes, more than engine.packet_limit (100)"
+    assert taken.message == (
+        "the packet has 141 bytes, more than 1.4 times engine.packet_limit (100)"
+    )
     assert rig.journal.of(journaled.Rejected)[0].data == b"null"
 
 

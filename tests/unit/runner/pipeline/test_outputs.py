@@ -1,0 +1,47 @@
+"""Each connector's output once, chosen by a packet's own version."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipo.connectors.contract import Output
+from pipo.errors import InvalidState
+from pipo_runner.pipeline.outputs import Outputs
+from tests.unit.runner.pipeline.rig import PLAIN, FakeOutput, Rig, pipeline_of
+
+
+class Built:
+    def __init__(self) -> None:
+        self.by_name: dict[str, FakeOutput] = {}
+
+    def __call__(self, name: str) -> Output:
+        if name == "telegram":
+            raise InvalidState("the output 'telegram' is not built yet")
+        assert name not in self.by_name, "built twice"
+        self.by_name[name] = FakeOutput()
+        return self.by_name[name]
+
+
+async def test_each_is_opened_once_with_the_marks() -> None:
+    built = Built()
+    outputs = Outputs(built)
+    await outputs.open(["file", "sqlite", "file"], {"/out": 3})
+    await outputs.open(["file"], {})
+    assert [one.opened for one in built.by_name.values()] == [[{"/out": 3}]] * 2
+
+
+async def test_a_packet_goes_where_its_version_says() -> None:
+    rig = Rig()
+    older = rig.plans.current()
+    to_file = PLAIN.replace("sqlite", "file").replace(", table: people, create: true", "")
+    newer = rig.plans.put_in_force(pipeline_of(to_file), 2)
+    built = Built()
+    outputs = Outputs(built)
+    await outputs.open(rig.plans.outputs(), {})
+    assert outputs.of(older) is built.by_name["sqlite"]
+    assert outputs.of(newer) is built.by_name["file"]
+
+
+async def test_one_that_is_not_built_refuses_the_start() -> None:
+    with pytest.raises(InvalidState, match="telegram"):
+        await Outputs(Built()).open(["telegram"], {})
