@@ -7,13 +7,14 @@ import json
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from pipo.clock import SystemClock
-from pipo.errors import BadRequest, Internal, InvalidPipeline, NotFound
+from pipo.errors import BadRequest, Internal, InvalidPipeline, InvalidState, NotFound
 from pipo_cli.commands import not_built
 from pipo_cli.failures import BrokenFile
 from pipo_cli.gateway import error_of
@@ -23,9 +24,11 @@ from pipo_cli.settings import Settings, global_options, pass_settings
 
 if TYPE_CHECKING:
     from pipo.rpc.stubs import pipo_pb2
+    from pipo_cli.client import Operations
 
 PORT = click.IntRange(1, 65534)
 CHECK_TIMEOUT_S = 120
+RESUME_POLL_S = 0.1
 
 
 @click.command()
@@ -79,11 +82,11 @@ def start(
     file = _file_of(target)
     if file is not None:
         _checked([target], settings)
-    _bring_up_stack(settings)
+    patience_s = settings.config.start_timeout_s if _bring_up_stack(settings) else 0.0
     request = pipo_pb2.StartRequest(target=target if file is None else str(file.absolute()))
     try:
         with progress(settings, f"starting {target}"):
-            answer(settings, lambda operations: operations.start(request), _started, "started")
+            answer(settings, lambda asked: _start(asked, request, patience_s), _started, "started")
     except InvalidPipeline as error:
         raise BrokenFile(target, error) from error
 
@@ -101,6 +104,36 @@ def stop(settings: Settings, name: str, now: bool) -> None:
     request = pipo_pb2.StopRequest(pipeline=name, now=now)
     with progress(settings, f"stopping {name}"):
         answer(settings, lambda operations: operations.stop(request), _stopped, "stopped")
+
+
+async def _start(
+    operations: Operations, request: pipo_pb2.StartRequest, patience_s: float
+) -> pipo_pb2.PipelineInfo:
+    """The started pipeline.
+
+    The host of a stack that has just come up brings back what should run, and may be
+    first; for up to `patience_s` that is waited for, and counts as this start.
+    """
+    try:
+        return await operations.start(request)
+    except InvalidState:
+        if not patience_s:
+            raise
+        with suppress(TimeoutError):
+            async with asyncio.timeout(patience_s):
+                while (found := await _going(operations, request.target)) is not None:
+                    if found.state == "running":
+                        return found
+                    await asyncio.sleep(RESUME_POLL_S)
+        raise
+
+
+async def _going(operations: Operations, target: str) -> pipo_pb2.PipelineInfo | None:
+    """The pipeline of this name or file, if it runs or is about to."""
+    for one in (await operations.list_pipelines()).pipelines:
+        if target in (one.name, one.file) and one.state in ("starting", "running"):
+            return one
+    return None
 
 
 def _started(pipeline: pipo_pb2.PipelineInfo) -> list[str]:
@@ -125,15 +158,15 @@ def _file_of(target: str) -> Path | None:
     return path
 
 
-def _bring_up_stack(settings: Settings) -> None:
-    """Makes sure that a gateway answers.
+def _bring_up_stack(settings: Settings) -> bool:
+    """Makes sure that a gateway answers; whether none did before.
 
     Raises: PipoError, with the reason why the stack did not come up.
     """
     from pipo_cli import background
 
     if _stack_is_up(settings):
-        return
+        return False
     with progress(settings, "starting the gateway, the runner and the checker"):
         url = background.ensure(
             settings.home,
@@ -143,6 +176,7 @@ def _bring_up_stack(settings: Settings) -> None:
         )
     if url is not None and not settings.json:
         click.echo(f"started the background stack: {url}", err=True)
+    return True
 
 
 def _stack_is_up(settings: Settings) -> bool:
