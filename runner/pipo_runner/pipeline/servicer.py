@@ -11,6 +11,7 @@ import grpc
 
 from pipo.errors import BadRequest, NotFound
 from pipo.journal import reads
+from pipo.journal.changes import Stopped
 from pipo.rpc import to_proto
 from pipo.rpc.stubs import checker_pb2, packet_pb2, pipeline_pb2, pipeline_pb2_grpc, pipo_pb2
 from pipo_runner.pipeline.http_door import HttpDoor
@@ -143,8 +144,8 @@ class PipelineServicer(pipeline_pb2_grpc.PipelineServicer):
             if page.events:
                 after = page.last_seq
                 yield page
-            elif self._process.status == "stopping":
-                return
+                if self._process.status == "stopping" and page.events[-1].type == Stopped.event:
+                    return
             else:
                 await self._process.journal.wait_beyond(after, WATCH_TIMEOUT_S)
 
