@@ -14,6 +14,7 @@ from pipo.connectors.contract import ConnectorError
 from pipo.journal.changes import Change, DeadLettered, Dropped, PacketError
 from pipo.lang.durations import show
 from pipo.lang.faults import LanguageError
+from pipo.lang.printing import mixed_text
 from pipo.lang.templates import Template
 from pipo_runner.pipeline.rendering import RenderError
 
@@ -68,7 +69,8 @@ def packet_error(
     message = failure.message
     if template is not None:
         try:
-            message = str(template.render({**scope(), "error": failure.scope()}))
+            rendered = template.render({**scope(), "error": failure.scope()})
+            message = mixed_text(rendered) or failure.message
         except Exception as broken:
             message = f"{failure.message} [the message template failed: {broken}]"
     return PacketError(

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 from pipo.lang.expressions import Expression, compile_expression
+from pipo.lang.printing import mixed_text
 from pipo.lang.templates import Hole, compile_template, split
 from pipo.lang.values import MISSING
 
@@ -160,9 +161,7 @@ class PathTemplate:
         if isinstance(value, (dict, list)):
             kind = "an object" if isinstance(value, dict) else "a list"
             raise RenderError(f"the path '{self._text}' renders {kind}, not a name")
-        text = (
-            value if isinstance(value, str) else compile_template("${x} ").render({"x": value})[:-1]
-        )
+        text = mixed_text(value)
         if not text:
             raise RenderError(f"the path '{self._text}' renders an empty name")
         if "\0" in text:
