@@ -46,6 +46,8 @@ async def take_up(found: Sequence[PendingUnit], around: Surroundings, parts: Par
     rows: Counter[str] = Counter()
     for row in found:
         unit, plan = unit_of(row), around.plans.of(row.version)
+        # How long the step took is counted from here: the earlier run's clock is gone.
+        unit.entered = around.clock.monotonic()
         parts.pending.add(unit)
         left_ms = (unit.retry_at or 0) - around.clock.now_ms()
         finding = Finding(
