@@ -50,6 +50,20 @@ def test_a_template_sees_the_error_and_the_scope() -> None:
     assert error_with(template, {"data": 7}).message == "shape/node.failed/data.n > 1/3/1.5s/7"
 
 
+@pytest.mark.parametrize(
+    ("template", "text"),
+    [
+        ("${data}", '{"n":true}'),
+        ("${data.n}", "true"),
+        ("is ${data.n}", "is true"),
+        ("${data.nothing}", "no ink"),
+        ("${null}", "no ink"),
+    ],
+)
+def test_a_message_is_always_a_text(template: str, text: str) -> None:
+    assert error_with(template, {"data": {"n": True}}).message == text
+
+
 def test_a_broken_template_falls_back_with_a_note() -> None:
     message = error_with("${upper(data)}", {"data": 7}).message
     assert message.startswith("no ink [the message template failed: upper() takes")

@@ -354,6 +354,35 @@ async def test_who_waits_for_an_end_is_let_go_at_a_stop(house: House) -> None:
     assert await waiting == "accepted"
 
 
+async def test_who_watches_hears_the_last_word_and_holds_nothing_up(
+    house: House, output: FakeOutput, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process_module, "REQUESTS_GRACE_S", 60.0)
+    await house.start()
+    output.hold()
+    await house.push()
+    await soon(lambda: output.writes)
+    channel = dial(house.address, TOKEN)
+    pages = pipeline_pb2_grpc.PipelineStub(channel).WatchEvents(pipo_pb2.ListEventsRequest())
+    seen: list[str] = []
+
+    async def watch() -> None:
+        async for page in pages:
+            seen.extend(event.type for event in page.events)
+
+    watching = asyncio.create_task(watch())
+    await soon(lambda: "packet.accepted" in seen)
+    run = house.running()
+    house.process.end(End("now", "stop"))
+    await soon(lambda: house.process.status == "stopping")
+    output.let_go()
+    async with asyncio.timeout(10.0):
+        assert await run == 0
+        await watching
+    assert seen[-3:] == ["output.written", "packet.delivered", "pipeline.stopped"]
+    await channel.close()
+
+
 # ── crashes ──────────────────────────────────────────────────────────────────
 
 

@@ -52,6 +52,8 @@ async def test_what_is_left_of_a_wait_is_waited_for() -> None:
     assert rig.output.writes == []
     await rig.timers.elapse(0.7)
     assert rig.output.written == ["u1"]
+    # From the start on; what the earlier run did is not known.
+    assert rig.journal.of(journaled.Written)[0].ms == pytest.approx(700.0)
 
 
 async def test_attempts_of_the_earlier_run_count() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from pipo.errors import BadRequest, NotFound, Unavailable
 from pipo.journal import reads
-from pipo.journal.changes import Started
+from pipo.journal.changes import Started, Stopped
 from pipo.journal.sqlite_journal import SqliteJournal
 from pipo.rpc.channels import Channel, dial
 from pipo.rpc.errors import calling
@@ -182,17 +182,20 @@ async def test_events_are_listed_and_bad_positions_refused(stub: Any) -> None:
         await stub.ListEvents(pipo_pb2.ListEventsRequest(limit=1001))
 
 
-async def test_a_watch_goes_on_where_it_was_and_ends_at_a_stop(
+async def test_a_watch_goes_on_where_it_was_and_ends_with_the_last_word(
     stub: Any, process: FakeProcess
 ) -> None:
-    call = stub.WatchEvents(pipo_pb2.ListEventsRequest(after_seq=3))
-    pages = aiter(call)
+    pages = aiter(stub.WatchEvents(pipo_pb2.ListEventsRequest(after_seq=3)))
     first = await anext(pages)
     assert [event.seq for event in first.events] == [4]
+    # A write in hand may still be committed while the process stops.
     process.status = "stopping"
     await process.source.commit(accepted(4))
     second = await anext(pages)
-    assert [event.seq for event in second.events] == [5]
+    assert [event.type for event in second.events] == ["packet.accepted"]
+    await process.source.commit(Stopped("stop", AT))
+    third = await anext(pages)
+    assert [event.type for event in third.events] == ["pipeline.stopped"]
     with pytest.raises(StopAsyncIteration):
         await anext(pages)
 
