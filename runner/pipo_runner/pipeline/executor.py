@@ -159,6 +159,11 @@ class Executor:
         except DataDamaged as error:
             self._damaged(unit, error)
         else:
+            if not self._open:
+                # The run has ended meanwhile; nothing of the unit has begun.
+                self._free += 1
+                self._ready.put(unit)
+                return
             self._advance(unit)
         self._finish_turn()
 
