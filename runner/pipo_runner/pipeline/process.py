@@ -291,13 +291,15 @@ class PipelineProcess:
         return pipo_pb2.StopReply(pipeline=self.name, state=state, already=already)
 
     def end(self, end: End) -> None:
-        """Asks for an end. Asked again, only a harder one than a drain counts."""
+        """Asks for an end. Asked again, anything but a drain cuts short what is waited for."""
         if not self._end.done():
             self._end.set_result(end)
         elif end.kind != "drain":
             self._harder = end
             if self._status == "draining":
                 self.parts.pending.give_up_waiting()
+            elif self._status == "stopping":
+                self.parts.writing.give_up_waiting()
 
     async def run_to_end(self) -> int:
         """Waits for an end and carries it out; the exit code.

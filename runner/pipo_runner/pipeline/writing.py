@@ -157,6 +157,11 @@ class OutputStage:
                 self._idle = None
         return not self._busy
 
+    def give_up_waiting(self) -> None:
+        """Ends `idle`, whatever is still in flight."""
+        if self._idle is not None:
+            self._idle.set()
+
     def _prepare(self, unit: Unit, plan: Plan) -> Prepared | None:
         meta = self._scopes.meta(unit, "output", key=unit.key) if plan.output_uses_meta else {}
         scope = self._scopes.step(unit, "output", with_meta=False) | {"meta": meta}
