@@ -14,7 +14,6 @@ from pipo.clock import Clock
 from pipo.connectors.contract import (
     Accepted,
     Arrival,
-    RefusedArrival,
     RejectedArrival,
     Settlement,
     Taken,
@@ -211,8 +210,3 @@ class PipelineIntake:
     async def state(self, input_name: str) -> Mapping[str, str]:
         """An input's durable state (contract.Intake)."""
         return await self._input_state(input_name)
-
-
-def refusal_of(taken: Taken) -> RefusedArrival | RejectedArrival | None:
-    """The part of an answer that says no."""
-    return None if isinstance(taken, Accepted) else taken

@@ -54,7 +54,6 @@ class Settings:
                 else:
                     self._static[key] = render({})
         self.names = frozenset(names)
-        self._order = tuple(raw)
         self.constant: Mapping[str, Any] | None = (
             None if self._fields else MappingProxyType(self._static)
         )

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -99,8 +98,3 @@ class ReadyQueue:
         if unit.data is not UNLOADED:
             self._resident -= unit.size
         return unit
-
-    def drain(self, visit: Callable[[Unit], None]) -> None:
-        """Empties the queue, in order."""
-        while (unit := self.pop()) is not None:
-            visit(unit)
