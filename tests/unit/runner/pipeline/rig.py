@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar, cast
@@ -334,6 +334,7 @@ class Rig:
         self.logged: list[tuple[str, str]] = []
         self.stored = dict(stored or {})
         self.loaded: list[str] = []
+        self.load: Callable[[Unit], Awaitable[None]] = self._load_stored
         self.budget = BodyBudget(8 * packet_limit)
         self.plans = Plans(registry.manifests(), FOLDER, self._build_step)
         self.plans.put_in_force(self.pipeline, 1)
@@ -367,6 +368,9 @@ class Rig:
         self.logged.append((level, message))
 
     async def _load(self, unit: Unit) -> None:
+        await self.load(unit)
+
+    async def _load_stored(self, unit: Unit) -> None:
         if unit.data is UNLOADED:
             self.loaded.append(unit.id)
             unit.data = self.stored[unit.id]

@@ -10,7 +10,7 @@ import pytest
 from pipo.connectors.contract import Refused, StepCall, WriteFailed
 from pipo.journal import changes as journaled
 from pipo_runner.pipeline.recovery import unit_of
-from pipo_runner.pipeline.units import UNLOADED
+from pipo_runner.pipeline.units import UNLOADED, Unit
 from tests.unit.runner.pipeline.rig import AT, TABLE, Rig, pending, quiet, until
 
 STEPS = f"""
@@ -253,6 +253,28 @@ async def test_a_payload_left_in_the_journal_is_read_back_in_its_turn() -> None:
     rig.parts.executor.open()
     await quiet()
     assert rig.loaded == ["u1"]
+    assert rig.output.writes[0][0].data == {"n": 42}
+
+
+async def test_a_payload_that_is_read_back_too_late_starts_nothing() -> None:
+    rig = Rig(STEPS, auto=True, opened=False, stored={"u1": {"n": 41}})
+    read = asyncio.Event()
+    load = rig.load
+
+    async def slow(unit: Unit) -> None:
+        await read.wait()
+        await load(unit)
+
+    rig.load = slow
+    rig.parts.executor.enqueue(unit_of(pending(1, cursor="shape", data=None)))
+    rig.parts.executor.open()
+    await quiet()
+    rig.parts.executor.close()
+    read.set()
+    await quiet()
+    assert (rig.ran, rig.output.writes, rig.parts.executor.in_hand) == ([], [], 0)
+    rig.parts.executor.open()
+    await quiet()
     assert rig.output.writes[0][0].data == {"n": 42}
 
 

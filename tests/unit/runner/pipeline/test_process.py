@@ -345,6 +345,26 @@ async def test_a_write_that_hangs_is_left_and_taken_up_again(
     await house.end()
 
 
+@pytest.mark.parametrize("second", ["suspend", "now"])
+async def test_a_second_signal_ends_at_once(
+    house: House, output: FakeOutput, monkeypatch: pytest.MonkeyPatch, second: str
+) -> None:
+    monkeypatch.setattr(process_module, "REQUESTS_GRACE_S", 0.01)
+    await house.start(stop_timeout_s=60.0)
+    output.hold()
+    await house.push()
+    await soon(lambda: output.writes)
+    run = house.running()
+    house.process.end(End("suspend", "shutdown"))
+    await soon(lambda: house.process.status == "stopping")
+    house.process.end(End("drain", "stop"))
+    await quiet()
+    assert not run.done()
+    house.process.end(End(second, "shutdown"))
+    async with asyncio.timeout(10.0):
+        assert await run == 0
+
+
 async def test_who_waits_for_an_end_is_let_go_at_a_stop(house: House) -> None:
     await house.start(CHECKED)
     packet = await house.push()
