@@ -87,7 +87,7 @@ class Lease:
     def try_acquire(cls, path: Path, *, clock: Clock) -> Lease | None:
         """The lease on `path`, or None when somebody holds it.
 
-        Raises: PipoError, if the file cannot be opened.
+        Raises: PipoError, if the file cannot be opened or signed.
         """
         while True:
             fd = _open(path)
@@ -98,6 +98,9 @@ class Lease:
                 if _stands_at(fd, path):
                     _sign(fd, clock)
                     return cls(path, fd)
+            except OSError as error:
+                os.close(fd)
+                raise permissions.explain(path, error, doing="write") from error
             except BaseException:
                 os.close(fd)
                 raise

@@ -1,5 +1,6 @@
 """The lease: held by a living process, asked about without being taken."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pipo.clock import SystemClock
-from pipo.errors import Conflict
+from pipo.errors import Conflict, Unavailable
 from pipo.home import leases
 from pipo.home.leases import Lease
 
@@ -132,3 +133,16 @@ def test_an_unreadable_name_is_still_a_holder(tmp_path: Path, content: bytes) ->
     path.write_bytes(content)
     assert str(leases.holder(path)) == "another process"
     lease.release()
+
+
+def test_a_lease_that_a_full_disk_leaves_unsigned_is_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "pwrite", full)
+    path = tmp_path / "lease"
+    with pytest.raises(Unavailable, match=f"cannot write {path}: No space left on device"):
+        Lease.try_acquire(path, clock=SystemClock())
+    assert leases.holder(path) is None
