@@ -234,8 +234,13 @@ class Access:
                 return own
             wanted = self.directory.desired(name)
             made = await stopped.info(self.home.pipeline(name), wanted, self._clock.now_ms())
-            if self.directory.alive(name) and made.state != STOPPING:
+            if self.directory.alive(name):
+                if made.state == STOPPING:
+                    return made
                 made.state = "starting" if made.state in COMING else "unreachable"
+            elif made.state == "running":
+                # Its last host has not seen the end yet, or has ended with it.
+                made.state = "backoff"
             return made
         except PipoError as error:
             # One damaged journal must not hide the others.

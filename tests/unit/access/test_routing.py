@@ -77,6 +77,13 @@ async def test_a_process_that_holds_its_lease_and_does_not_answer_is_unreachable
     assert (await access.get_pipeline("x")).state == "unreachable"
 
 
+async def test_a_process_that_is_gone_and_was_not_missed_yet_waits_for_its_restart(
+    home: Home, access: Access
+) -> None:
+    desired.write(home.pipeline("x"), Desired("running", "f", state="running"))
+    assert (await access.get_pipeline("x")).state == "backoff"
+
+
 async def test_a_process_that_is_on_its_way_out_is_stopping(
     home: Home, access: Access, lease: Lease
 ) -> None:
