@@ -117,6 +117,10 @@ class Executor:
         """No further unit is taken; those in hand go on."""
         self._open = False
 
+    def hold(self) -> None:
+        """Takes a slot for a unit that an earlier run left with one; `release` gives it back."""
+        self._free -= 1
+
     def release(self, count: int = 1) -> None:
         """Gives slots back."""
         self._free += count
@@ -166,6 +170,16 @@ class Executor:
                 return
             self._advance(unit)
         self._finish_turn()
+
+    def resume(self, unit: Unit) -> None:
+        """Continues a unit that already holds a slot, wherever its payload is."""
+        if not self._open:
+            self._free += 1
+            self.enqueue(unit)
+        elif unit.data is UNLOADED:
+            self._timers.spawn(self._load_then_run(unit), name=f"load {unit.id}")
+        else:
+            self.run_again(unit)
 
     def run_again(self, unit: Unit) -> None:
         """Continues a unit that already holds a slot."""

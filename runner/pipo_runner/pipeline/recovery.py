@@ -6,7 +6,7 @@ and the log names the row. Nothing is guessed from time stamps.
 
     row  written  settled by the write  wait left   decision
     R1   no       -                     no          RUN: ready, in its old place in the queue
-    R2   no       -                     yes         WAIT: ready when what is left of its wait is over
+    R2   no       -                     yes         WAIT: holds its slot, goes on when its wait is over
     R3   yes      yes                   -           DELIVER: its write was its check (ack, none)
     R4   yes      no                    -           VERIFY: not written again, checked anew
 

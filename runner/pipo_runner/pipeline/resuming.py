@@ -61,10 +61,15 @@ async def take_up(found: Sequence[PendingUnit], around: Surroundings, parts: Par
             case Decision.RUN:
                 parts.executor.enqueue(unit)
             case Decision.WAIT:
-                around.timers.after(left_ms / 1000.0, parts.executor.enqueue, unit)
+                # Its slot stays its own, as before the restart (edge 106).
+                parts.executor.hold()
+                around.timers.after(left_ms / 1000.0, parts.executor.resume, unit)
             case Decision.DELIVER:
                 delivered.append((unit.id, plan.check))
             case Decision.VERIFY:
+                if around.plans.current().pipeline.concurrency == 1:
+                    unit.holds_slot = True
+                    parts.executor.hold()
                 await _verify_again(unit, plan, row.result or b"null", around, parts)
     if delivered:
         at = around.clock.now_ms()
