@@ -10,6 +10,7 @@ from pipo.connectors.contract import WriteFailed
 from pipo.journal import changes as journaled
 from pipo.journal.recover import PendingUnit, Recovery
 from pipo.payload import encode
+from pipo.rpc.stubs.checker_pb2 import Verdict
 from pipo_runner.pipeline.resuming import take_up
 from tests.unit.runner.pipeline.rig import AT, PLAIN, Rig, pending, quiet
 from tests.unit.runner.pipeline.test_verification import CHECKED, Checker
@@ -54,6 +55,74 @@ async def test_what_is_left_of_a_wait_is_waited_for() -> None:
     assert rig.output.written == ["u1"]
     # From the start on; what the earlier run did is not known.
     assert rig.journal.of(journaled.Written)[0].ms == pytest.approx(700.0)
+
+
+async def test_a_wait_that_goes_on_holds_its_slot() -> None:
+    """Edge 106: with one slot, everything behind it waits, also after a restart."""
+    waits = pending(1, attempt=1, retry_at=AT + 700)
+    rig, _ = await resumed(PLAIN + "concurrency: 1\n", waits, pending(2))
+    assert rig.output.writes == []
+    await rig.timers.elapse(0.7)
+    assert rig.output.written == ["u1", "u2"]
+    assert rig.parts.executor.in_hand == 0
+
+
+async def test_a_wait_that_ends_during_the_start_is_ready_then() -> None:
+    waits = pending(1, attempt=1, retry_at=AT + 700)
+    rig = Rig(PLAIN, auto=True, opened=False, recovery=recovery(waits))
+    await take_up([waits], rig.around, rig.parts)
+    await rig.timers.elapse(0.7)
+    assert rig.output.writes == []
+    rig.parts.executor.open()
+    await quiet()
+    assert rig.output.written == ["u1"]
+    assert rig.parts.executor.in_hand == 0
+
+
+async def test_other_slots_go_on_beside_a_wait() -> None:
+    waits = pending(1, attempt=1, retry_at=AT + 700)
+    rig, _ = await resumed(PLAIN + "concurrency: 2\n", waits, pending(2), pending(3))
+    assert rig.output.written == ["u2", "u3"]
+    await rig.timers.elapse(0.7)
+    assert rig.output.written == ["u2", "u3", "u1"]
+
+
+async def test_a_payload_left_in_the_journal_is_read_when_its_wait_is_over() -> None:
+    waits = pending(1, attempt=1, retry_at=AT + 700, data=None)
+    rig, _ = await resumed(PLAIN, waits, stored={"u1": {"n": 9}})
+    assert rig.loaded == []
+    await rig.timers.elapse(0.7)
+    assert rig.output.writes[0][0].data == {"n": 9}
+
+
+async def test_with_one_slot_a_restart_keeps_to_the_order() -> None:
+    """What was written and not verified is ahead of what was only accepted (decision 45)."""
+    written = pending(
+        1, cursor="$verify", write_no=1, result=b'{"rowid":1}', data=encode({"name": "Ada"})
+    )
+    behind = pending(2, data=encode({"name": "Bo"}))
+    rig, _ = await resumed(CHECKED + "concurrency: 1\n", written, behind)
+    assert rig.output.writes == []
+    checker = Checker(rig)
+    await quiet()
+    checker.say("u1:1:1", Verdict.OUTCOME_PASSED)
+    await rig.settle()
+    assert rig.output.written == ["u2"]
+    await quiet()
+    checker.say("u2:1:1", Verdict.OUTCOME_PASSED)
+    await rig.settle()
+    assert rig.parts.executor.in_hand == 0
+
+
+async def test_a_check_that_cannot_be_rendered_gives_its_slot_back() -> None:
+    written = pending(
+        1, cursor="$verify", write_no=1, result=b'{"rowid":1}', data=encode({"name": 1})
+    )
+    rig, _ = await resumed(
+        CHECKED + "concurrency: 1\n", written, pending(2, data=encode({"name": "B"}))
+    )
+    await rig.settle()
+    assert rig.output.written == ["u2"]
 
 
 async def test_attempts_of_the_earlier_run_count() -> None:
