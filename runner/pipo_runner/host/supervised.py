@@ -149,9 +149,12 @@ class Supervised:
     async def _one_run(self) -> bool:
         """Waits for the process's end; whether another run follows."""
         assert self._process is not None
+        # A process of ours served, so the start of its run stands in the journal: what comes
+        # after that is its own word, whatever the clock did meanwhile.
+        since_ms = 0 if self._process.own else self._began_ms
         found = await self._process.exited()
         self._process = None
-        ending = await self._out.last_word(self._files, self._began_ms)
+        ending = await self._out.last_word(self._files, since_ms)
         self.wish = desired.read(self._files) or self.wish
         wanted = self._stop_wanted or self.wish.desired == "stopped"
         verdict = policy.judge(ending, stop_wanted=wanted, suspending=self._suspending)

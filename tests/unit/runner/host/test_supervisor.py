@@ -514,3 +514,19 @@ async def test_a_drain_that_is_cut_short_was_not_stopped_already(
     await supervisor.start("p")
     calls.already = True
     assert await supervisor.stop("p", now=True) == ("stopped", False)
+
+
+async def test_a_clock_that_was_set_back_does_not_hide_the_last_word(
+    make: Any, home: Home, eventually: Any
+) -> None:
+    """The run ends, by the clock, before it began."""
+
+    async def completed_long_ago(files: PipelineHome, since_ms: int) -> Ending | None:
+        return Ending("completed", "") if since_ms <= 5 else None
+
+    supervisor = Supervisor(make(last_word=completed_long_ago))
+    write(home, "p", "serve")
+    await supervisor.start("p")
+    os.kill(pid_of(home, "p"), signal.SIGKILL)
+    await eventually(lambda: supervisor.supervised == [])
+    assert wish(home, "p").state == "completed"
