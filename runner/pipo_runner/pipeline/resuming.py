@@ -16,7 +16,7 @@ from pipo_runner.pipeline.assembly import Parts, Surroundings
 from pipo_runner.pipeline.failures import PACKET_ERRORS, DataDamaged, describe
 from pipo_runner.pipeline.plan import Plan
 from pipo_runner.pipeline.recovery import Decision, Finding, decide, unit_of
-from pipo_runner.pipeline.units import UNLOADED, VERIFY, Unit
+from pipo_runner.pipeline.units import OUTPUT, UNLOADED, VERIFY, Unit
 from pipo_runner.pipeline.writing import SETTLED_BY_WRITE
 
 
@@ -49,7 +49,7 @@ async def take_up(found: Sequence[PendingUnit], around: Surroundings, parts: Par
         # How long the step took is counted from here: the earlier run's clock is gone.
         unit.entered = around.clock.monotonic()
         parts.pending.add(unit)
-        left_ms = (unit.retry_at or 0) - around.clock.now_ms()
+        left_ms = _wait_left_ms(unit, plan, around.clock.now_ms())
         finding = Finding(
             written=unit.cursor == VERIFY,
             settled_by_write=plan.check in SETTLED_BY_WRITE,
@@ -78,6 +78,15 @@ async def take_up(found: Sequence[PendingUnit], around: Surroundings, parts: Par
         )
         parts.pending.settled((one for one, _ in delivered), Settlement("delivered"))
     return rows
+
+
+def _wait_left_ms(unit: Unit, plan: Plan, now_ms: int) -> float:
+    """What is left of its wait: no more than its policy can ask for, whatever the clock did."""
+    if unit.retry_at is None or unit.cursor == VERIFY:
+        return 0.0
+    to_output = unit.cursor == OUTPUT
+    policy = plan.pipeline.output.on_error if to_output else plan.nodes[unit.cursor].policy
+    return min(unit.retry_at - now_ms, policy.max_delay_ms)
 
 
 async def _verify_again(

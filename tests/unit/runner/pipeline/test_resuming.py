@@ -125,6 +125,19 @@ async def test_a_check_that_cannot_be_rendered_gives_its_slot_back() -> None:
     assert rig.output.written == ["u2"]
 
 
+@pytest.mark.parametrize("cursor", ["$output", "shape"])
+async def test_a_clock_that_was_set_back_stretches_no_wait(cursor: str) -> None:
+    """The time of the next attempt stands a day ahead; no policy here asks for more than 5 s."""
+    policy = "on_error: { retry: 2, delay: 1s, max_delay: 5s }"
+    body = f"""
+input: {{ via: push }}
+nodes: {{ shape: {{ from: input, transform: map, with: {{ data: 1 }}, {policy} }} }}
+output: {{ from: shape, to: file, with: {{ path: ./out.jsonl }}, {policy} }}
+"""
+    rig, _ = await resumed(body, pending(1, cursor=cursor, attempt=1, retry_at=AT + 86_400_000))
+    assert rig.timers.waits_s == [5.0]
+
+
 async def test_attempts_of_the_earlier_run_count() -> None:
     body = f"{PLAIN[:-3]}, on_error: {{ retry: 2, delay: 1s }} }}\n"
     rig, _ = await resumed(body, pending(1, attempt=2, retry_at=AT + 500))
