@@ -93,7 +93,11 @@ def assemble(pipeline: Pipeline, around: Surroundings, recovery: Recovery) -> Pa
         "log": around.context.log,
     }
     executor = Executor(
-        **common, plan_of=around.plans.of, concurrency=pipeline.concurrency, load=around.load
+        **common,
+        plan_of=around.plans.of,
+        concurrency=pipeline.concurrency,
+        packet_limit=around.context.packet_limit,
+        load=around.load,
     )
     verifications = Verifications(
         **common, executor=executor, role_of=_output_role, load=around.load

@@ -31,6 +31,7 @@ from pipo.clock import Clock
 from pipo.connectors.contract import Refused, Settlement, StepCall
 from pipo.journal.changes import SAME as UNCHANGED
 from pipo.journal.changes import Change, Filtered, Retried, Stepped
+from pipo.payload import encode
 from pipo_runner.pipeline.failures import (
     PACKET_ERRORS,
     DataDamaged,
@@ -76,6 +77,7 @@ class Executor:
         pending: Pending,
         clock: Clock,
         concurrency: int,
+        packet_limit: int,
         load: Callable[[Unit], Awaitable[None]],
         redact: Callable[[str], str],
         log: Callable[..., None],
@@ -88,6 +90,7 @@ class Executor:
         self._clock = clock
         self._free = concurrency
         self._slots = concurrency
+        self._packet_limit = packet_limit
         self._load = load
         self._redact = redact
         self._log = log
@@ -206,6 +209,8 @@ class Executor:
         call = StepCall(unit.id, node.id, unit.data, scope.get("meta", {}), {})
         try:
             result = node.run(scope, call)
+            if result is not SAME and result is not FILTERED:
+                unit.size = self._size_of(result)
         except Exception as error:
             if not isinstance(error, PACKET_ERRORS):
                 self._log("error", "a step failed unexpectedly", node=node.id, exc_info=error)
@@ -247,6 +252,17 @@ class Executor:
         unit.cursor = node.follows
         unit.attempt = 0
         unit.hops += 1
+
+    def _size_of(self, result: Any) -> int:
+        """Raises: Refused, for a result beyond the limit (decision 40)."""
+        size = len(encode(result))
+        if size > self._packet_limit:
+            raise Refused(
+                f"the result has {size} bytes, more than engine.packet_limit"
+                f" ({self._packet_limit})",
+                hint="make it smaller, or raise engine.packet_limit",
+            )
+        return size
 
     def _at_depth(self, depth: int) -> list[Change]:
         while len(self._steps) <= depth:
