@@ -209,6 +209,19 @@ async def test_a_bug_in_a_step_is_logged_and_costs_only_the_unit() -> None:
     assert rig.timers.crashes == []
 
 
+async def test_a_result_beyond_the_limit_is_the_steps_error() -> None:
+    grows = STEPS.replace('n: "${data.n + 1}"', 'n: ["${data.n}", "${data.n}"]')
+    rig = Rig(grows, auto=True, packet_limit=100)
+    small, large = await rig.accept({"n": "x" * 30}, {"n": "x" * 60})
+    assert rig.output.written == [small]
+    (dead,) = rig.journal.of(journaled.DeadLettered)
+    assert (dead.unit, dead.node, dead.error.attempts) == (large, "shape", 1)
+    assert dead.error.message == (
+        "the result has 133 bytes, more than engine.packet_limit (100)"
+        " (make it smaller, or raise engine.packet_limit)"
+    )
+
+
 async def test_notes_of_a_failed_run_are_thrown_away() -> None:
     rig = Rig(STEPS, auto=True)
     runs: list[str] = []

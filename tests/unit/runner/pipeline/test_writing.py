@@ -149,6 +149,22 @@ async def test_a_group_is_cut_at_its_bytes() -> None:
     assert [len(group) for group in rig.output.writes] == [1, 2, 1]
 
 
+async def test_what_a_step_made_of_a_packet_counts_for_its_group() -> None:
+    size = GROUP_BYTES_LIMIT // 2 - 1000
+    body = PLACES.replace("from: input", "from: grow").replace(
+        "output:",
+        "nodes:\n  grow:\n    from: input\n    transform: map\n"
+        '    with: { data: { place: "${data.place}", x: ["${data.x}", "${data.x}"] } }\noutput:',
+    )
+    rig = Rig(body, auto=True, packet_limit=GROUP_BYTES_LIMIT)
+    rig.output.hold()
+    await rig.accept({"place": "a"})
+    await rig.accept(*({"place": "a", "x": "x" * (size // 2)} for _ in range(3)))
+    rig.output.let_go()
+    await rig.settle()
+    assert [len(group) for group in rig.output.writes] == [1, 2, 1]
+
+
 async def test_a_unit_larger_than_a_group_goes_alone() -> None:
     rig = Rig(PLACES, auto=True, packet_limit=3 * GROUP_BYTES_LIMIT)
     rig.output.hold()
