@@ -24,6 +24,9 @@ DETAILS_KEY = "grpc-status-details-bin"
 STRANGER_DETAILS_BYTES_MAX = 6 * 1024
 MESSAGE_CHARS_MAX = 1024
 
+# What grpc.aio says of an operation on a call that the other side has ended meanwhile.
+_TORN_CALL = "Internal error from Core"
+
 Redact = Callable[[str], str]
 
 _log = logger("rpc")
@@ -138,6 +141,8 @@ def from_rpc(error: grpc.RpcError, whom: str = "the service") -> errors.PipoErro
         return error_of(info)
     code = error.code().name
     details = error.details() or code
+    if details == _TORN_CALL:
+        code = "CANCELLED"
     if code not in TRANSPORT:
         return errors.Internal(f"{whom} failed with {code}: {details}: this is a bug in Pipo")
     cls, message, hint = TRANSPORT[code]
