@@ -12,8 +12,8 @@ import click
 
 from pipo.clock import SystemClock
 from pipo.errors import NotFound
-from pipo.rpc.stubs import pipo_pb2
-from pipo.rpc.to_json import to_json, to_value
+from pipo.rpc.stubs import packet_pb2, pipo_pb2
+from pipo.rpc.to_json import dumps
 from pipo_cli import answers
 from pipo_cli.answers import answer
 from pipo_cli.client import Connection, connect
@@ -27,6 +27,7 @@ from pipo_cli.settings import Settings, global_options, pass_settings, plain
 WATCH_EVERY_S = 2.0
 FOLLOW_EVERY_S = 0.5
 PAGE = 1000
+PACKETS = 50
 
 _clock = SystemClock()
 
@@ -60,17 +61,19 @@ def status(settings: Settings, name: str | None, watch: bool) -> None:
 @click.command()
 @click.argument("name")
 @click.option("--state", default="", help="Only packets in this state.")
-@click.option("--limit", type=click.IntRange(1, PAGE), default=50, show_default=True)
+@click.option("--limit", type=click.IntRange(1, PAGE), default=PACKETS, show_default=True)
 @click.option("--after", default="", metavar="ID", help="Go on after this packet.")
 @global_options
 @pass_settings
 def packets(settings: Settings, name: str, state: str, limit: int, after: str) -> None:
     """List a pipeline's packets, newest first."""
     request = pipo_pb2.ListPacketsRequest(pipeline=name, state=state, limit=limit, after=after)
+    options = f" --state {state}" if state else ""
+    options += f" --limit {limit}" if limit != PACKETS else ""
     answer(
         settings,
         lambda operations: operations.list_packets(request),
-        lambda reply: packet_text.page(name, reply, _clock.now_ms()),
+        lambda reply: packet_text.page(name, reply, _clock.now_ms(), options=options),
         "packets",
     )
 
@@ -155,9 +158,15 @@ async def _events(settings: Settings, request: pipo_pb2.ListEventsRequest, follo
         )
         async for reply in source:
             for event in reply.events:
-                click.echo(to_json(event) if settings.json else event_line(event))
+                click.echo(_event_json(event) if settings.json else event_line(event))
         if not settings.json:
             answers.print_engine(connection)
+
+
+def _event_json(event: packet_pb2.Event) -> bytes:
+    from pipo.access import answers as shapes
+
+    return dumps(shapes.event(event))
 
 
 async def _pages(
@@ -196,7 +205,9 @@ def _print_log(
     del reply.lines[:]
     reply.lines.extend(kept)
     if settings.json and (kept or not follow):
-        answers.print_json(connection, to_value(reply))
+        from pipo.access import answers as shapes
+
+        answers.print_json(connection, shapes.logs(reply))
     elif not settings.json:
         for line in kept:
             click.echo(printable(line))

@@ -10,7 +10,6 @@ from pipo.access import Access, answers
 from pipo.access.requests import EVENTS_DEFAULT
 from pipo.errors import BadRequest, NotFound
 from pipo.rpc.stubs import packet_pb2, pipo_pb2
-from pipo.rpc.to_json import to_value
 
 # Over all pipelines, this many of the newest can be followed (doors.md, /events).
 WINDOW = 1000
@@ -55,7 +54,7 @@ class EventPages:
         page = newest[begin : begin + (limit or EVENTS_DEFAULT)]
         last = f"{page[-1].pipeline}:{page[-1].seq}" if page else (after or None)
         return {
-            "events": [to_value(event) for event in page],
+            "events": [answers.event(event) for event in page],
             "more": begin + len(page) < len(newest),
             "last_id": last,
         }

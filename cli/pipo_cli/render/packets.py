@@ -18,10 +18,13 @@ COLUMNS = (
 )
 
 
-def page(name: str, reply: pipo_pb2.ListPacketsReply, now_ms: int) -> list[str]:
-    """The rows, then how many of how many, and how to see the rest."""
+def page(
+    name: str, reply: pipo_pb2.ListPacketsReply, now_ms: int, *, options: str = ""
+) -> list[str]:
+    """The rows, then how many of how many, and how to see the rest; `options` as they were given."""
     shown = f"{count(len(reply.packets))} of {count(reply.total)} packets"
-    more = f"; go on with pipo packets {name} --after {reply.next}" if reply.next else ""
+    command = f"pipo packets {name}{options} --after {reply.next}"
+    more = f"; go on with {command}" if reply.next else ""
     rows = [_row(p, now_ms) for p in reply.packets]
     return [*(table(COLUMNS, rows) if rows else ()), shown + more]
 

@@ -35,6 +35,8 @@ def entry(info: pipo_pb2.PipelineInfo) -> Answer:
     whole = to_value(info)
     for name in (*_OF_THE_RUNNER, "runner"):
         del whole[name]
+    for name in ("file", "status", "host"):
+        whole[name] = whole[name] or None
     whole["host_id"] = info.runner or None
     whole["checkers"] = info.checkers
     whole["notes"] = list(info.notes)
@@ -61,9 +63,15 @@ def trace(reply: packet_pb2.Trace) -> Answer:
     return to_value(reply)
 
 
+def event(one: packet_pb2.Event) -> Answer:
+    """One journal event; `packet_id` is null for one of the pipeline itself."""
+    return {**to_value(one), "packet_id": one.packet_id or None}
+
+
 def events(reply: pipo_pb2.ListEventsReply, pipeline: str) -> Answer:
     """A page; `last_id` is what the next page follows."""
     whole = to_value(reply)
+    whole["events"] = [event(one) for one in reply.events]
     return {**whole, "last_id": f"{pipeline}:{reply.last_seq}"}
 
 
