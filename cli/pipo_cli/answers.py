@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any, TypeVar
 
 import click
 
 from pipo.rpc.to_json import dumps
 from pipo_cli.client import Connection, Operations, connect
+from pipo_cli.progress import progress
 from pipo_cli.settings import Settings
 
 M = TypeVar("M")
@@ -23,15 +25,20 @@ def answer(
     ask: Callable[[Operations], Awaitable[M]],
     show: Callable[[M], Sequence[str]],
     shape: str,
+    *,
+    waiting: str = "",
 ) -> None:
     """Asks once and prints the answer: lines by `show`, or JSON by the REST shape of that name.
 
+    `waiting` is shown on a terminal until the answer is there.
     Raises: PipoError, as the operation does.
     """
 
     async def once() -> None:
         async with connect(settings) as connection:
-            print_answer(settings, connection, await ask(connection.operations), show, shape)
+            with progress(settings, waiting) if waiting else nullcontext():
+                found = await ask(connection.operations)
+            print_answer(settings, connection, found, show, shape)
 
     run(once())
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from pipo.errors import Internal, PipoError
+from pipo.errors import BadRequest, Internal, PipoError
 from pipo_cli import failures
 from pipo_cli.commands import CommandTable
 from pipo_cli.settings import Settings, global_options
@@ -40,6 +40,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return failures.show(error, json=_json(settings, words))
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED_EXIT
+    except UnicodeEncodeError as error:
+        return failures.show(_not_text(error), json=_json(settings, words))
     except Exception as error:
         return _bug(error, json=_json(settings, words))
     return result if isinstance(result, int) else 0
@@ -48,6 +50,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _json(settings: Settings, words: Sequence[str]) -> bool:
     """Whether to answer in JSON; the mistake may stand before the option was read."""
     return settings.json or "--json" in words
+
+
+def _not_text(error: UnicodeEncodeError) -> BadRequest:
+    """A word of the command line whose bytes are no text where a name is wanted."""
+    return BadRequest(
+        f"{error.object!a} is not UTF-8 text",
+        hint="names, ids and states are; check the terminal's encoding (LC_ALL)",
+    )
 
 
 def _bug(error: Exception, *, json: bool) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -34,7 +35,7 @@ def push(
     """Send one packet into a running pipeline."""
     if (data is None) == (file is None):
         raise click.UsageError("give either --data or --file", click.get_current_context())
-    text, place = (data.encode(), "--data") if data is not None else _read(str(file))
+    text, place = (os.fsencode(data), "--data") if data is not None else _read(str(file))
     request = pipo_pb2.PushRequest(
         pipeline=name, data=_json(text, place), source=source, input=input_name
     )

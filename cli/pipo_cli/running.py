@@ -82,11 +82,18 @@ def start(
     file = _file_of(target)
     if file is not None:
         _checked([target], settings)
+    if file is None and not _stack_is_up(settings):
+        _require(settings, target)
     patience_s = settings.config.start_timeout_s if _bring_up_stack(settings) else 0.0
     request = pipo_pb2.StartRequest(target=target if file is None else str(file.absolute()))
     try:
-        with progress(settings, f"starting {target}"):
-            answer(settings, lambda asked: _start(asked, request, patience_s), _started, "started")
+        answer(
+            settings,
+            lambda asked: _start(asked, request, patience_s),
+            _started,
+            "started",
+            waiting=f"starting {target}",
+        )
     except InvalidPipeline as error:
         raise BrokenFile(target, error) from error
 
@@ -102,8 +109,13 @@ def stop(settings: Settings, name: str, now: bool) -> None:
     from pipo_cli.answers import answer
 
     request = pipo_pb2.StopRequest(pipeline=name, now=now)
-    with progress(settings, f"stopping {name}"):
-        answer(settings, lambda operations: operations.stop(request), _stopped, "stopped")
+    answer(
+        settings,
+        lambda operations: operations.stop(request),
+        _stopped,
+        "stopped",
+        waiting=f"stopping {name}",
+    )
 
 
 async def _start(
@@ -156,6 +168,15 @@ def _file_of(target: str) -> Path | None:
     if not path.is_file():
         raise NotFound(f"no such file: {target}", hint="check the spelling")
     return path
+
+
+def _require(settings: Settings, name: str) -> None:
+    """Raises: NotFound, for a name that the home does not know; no stack comes up for that."""
+    from pipo.access.directory import Directory
+
+    directory = Directory(settings.home, SystemClock())
+    if not directory.exists(name):
+        raise directory.unknown(name)
 
 
 def _bring_up_stack(settings: Settings) -> bool:

@@ -48,13 +48,14 @@ def details(pipeline: pipo_pb2.PipelineInfo, now_ms: int) -> list[str]:
     if pipeline.HasField("error"):
         facts.append(("error", one_line(pipeline.error)))
     label = max(len(name) for name, _ in facts)
-    return [
+    lines = [
         *overview([pipeline], now_ms),
         "",
         *(f"{name:<{label}}  {value}" for name, value in facts if value),
-        "",
-        *table(LATENCY, [_latency(n) for n in pipeline.latency]),
     ]
+    if pipeline.latency:
+        lines += ["", *table(LATENCY, [_latency(n) for n in pipeline.latency])]
+    return lines
 
 
 def state_word(pipeline: pipo_pb2.PipelineInfo) -> str:

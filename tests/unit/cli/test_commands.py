@@ -315,3 +315,29 @@ def test_a_bug_says_that_it_is_one(shell: Shell) -> None:
     code, out, err, _ = shell.run("status", "--json", list_pipelines=ValueError("odd"))
     assert (code, err, json.loads(out)["code"]) == (1, "", "internal")
     assert "this is a bug" in json.loads(out)["error"]
+
+
+def test_bytes_that_the_locale_did_not_decode_are_pushed_as_they_were_typed(shell: Shell) -> None:
+    typed = '{"cheese": "käse"}'.encode().decode("ascii", "surrogateescape")
+    _, _, _, operations = shell.run("push", "sender", "--data", typed, push=ACCEPTED)
+    assert operations.asked[0][1].data == '{"cheese": "käse"}'.encode()
+
+
+def test_a_name_that_is_no_text_is_refused(shell: Shell) -> None:
+    code, out, err, _ = shell.run("packets", "\udcff")
+    assert (code, out) == (1, "")
+    assert err.startswith(r"error: '\udcff' is not UTF-8 text")
+
+
+def test_the_next_page_is_of_the_same_listing(shell: Shell) -> None:
+    page = pipo_pb2.ListPacketsReply(total=9, next=ID)
+    words = ("packets", "x", "--state", "delivered", "--limit", "2")
+    _, out, _, _ = shell.run(*words, list_packets=page)
+    assert f"go on with pipo packets x --state delivered --limit 2 --after {ID}" in out
+
+
+def test_no_stack_comes_up_for_a_name_that_nobody_knows(shell: Shell, tmp_path: Path) -> None:
+    code, out, err, _ = shell.run("start", "nope")
+    assert (code, out) == (1, "")
+    assert err.startswith("error: no pipeline named 'nope'\n  hint: there is none yet")
+    assert not list(tmp_path.glob("home/logs/services/stack*"))

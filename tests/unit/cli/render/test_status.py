@@ -82,3 +82,8 @@ def test_details_add_the_oldest_packet_and_the_latency() -> None:
 
 def test_details_without_a_pending_packet() -> None:
     assert "oldest pending  none" in details(running(), NOW)
+
+
+def test_details_without_a_step_that_ran_have_no_table_of_steps() -> None:
+    stopped = pipo_pb2.PipelineInfo(name="x", state="stopped", stats=pipo_pb2.Stats())
+    assert details(stopped, NOW)[-1] == "oldest pending  none"
