@@ -74,7 +74,8 @@ def _checked(files: Sequence[Path], settings: Settings) -> list[tuple[str, list[
             sources.append(Source(text=_text(file), file=str(file)))
         except UnicodeDecodeError as error:
             unreadable[str(file)] = [_not_text(file, error)]
-    reports = check_together(sources, registry.manifests(), settings.home.root)
+    # A file that stands here is its operator's, and so is the code it names (decision 38).
+    reports = check_together(sources, registry.manifests(), settings.home.root, import_modules=True)
     found = {r.file: list(r.findings) for r in reports} | unreadable
     return [(str(file), found[str(file)]) for file in files]
 

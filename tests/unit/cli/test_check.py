@@ -141,3 +141,17 @@ def test_what_passes_is_named_and_warnings_are_shown(
     Path("bad.pipo").write_text("pipo: 2\n")
     with pytest.raises(BrokenFile, match=r"bad\.pipo does not pass its check"):
         _checked(["."], Settings())
+
+
+@pytest.mark.slow
+def test_functions_are_imported_since_the_file_stands_here(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "x.fn.py").write_text("import nowhere\n\ndef shape(data, meta):\n    return data\n")
+    node = "nodes:\n  shaped: { from: input, transform: fn.shape }\nfn: ./x.fn.py\n"
+    text = GOOD.replace("output:\n  from: input", f"{node}output:\n  from: shaped")
+    (tmp_path / "good.pipo").write_text(text)
+    assert main(["check", "good.pipo"]) == 1
+    said = capsys.readouterr().out
+    assert "P059  the module does not import: " in said
+    assert "No module named 'nowhere'" in said
