@@ -184,17 +184,17 @@ async def test_a_line_beyond_all_bounds_is_passed_over(
 
 
 class FailingDisk:
-    """Lets a call of `os` fail once."""
+    """Lets a call of `os` fail once; with `half`, as a full disk does: short first, then failing."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, call: str, code: int, half: bool) -> None:
         real = getattr(os, call)
-        self.left = 1
+        self.left = 2 if half else 1
 
         def fails(handle: int, *rest: Any) -> Any:
             if self.left:
                 self.left -= 1
-                if half:
-                    real(handle, rest[0][: len(rest[0]) // 2])
+                if self.left:
+                    return real(handle, rest[0][: len(rest[0]) // 2])
                 raise OSError(code, os.strerror(code))
             return real(handle, *rest)
 
@@ -223,6 +223,29 @@ async def test_a_failed_append_is_cut_back_and_can_be_repeated(
     await write(output, where, ("b", 2), ("c", 3))
     await output.close()
     assert keys(where) == ["a", "b", "c"]
+
+
+async def test_a_failed_append_cuts_nothing_off_that_somebody_else_appended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two pipelines share a file on a disk that fills up."""
+    where = settings(tmp_path)
+    output = CASE.build(tmp_path)
+    await write(output, where, ("a", 1))
+    real = os.write
+
+    def full(handle: int, data: Any) -> int:
+        monkeypatch.setattr(os, "write", real)
+        with open(where["path"], "ab") as other:
+            other.write(b'{"packet_id":"other","data":0}\n')
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(WriteFailed):
+        await write(output, where, ("b", "x" * 100))
+    await write(output, where, ("b", "x" * 100), repeat="recovered")
+    await output.close()
+    assert keys(where) == ["a", "other", "b"]
 
 
 async def test_an_append_that_cannot_be_cut_back_is_found_by_the_next(

@@ -187,26 +187,31 @@ class AppendedFile:
         if not texts:
             return
         data = b"".join(texts if self._ends_line else [b"\n", *texts])
+        view = memoryview(data)
+        added = 0
         try:
-            _write_all(self._fd, data)
+            while added < len(data):
+                added += os.write(self._fd, view[added:])
             os.fdatasync(self._fd)
         except OSError:
-            self._cut_back(len(data))
+            self._cut_back(added)
             raise
         self._latest.append(self._size)
         self._size += len(data)
         self._ends_line = True
 
-    def _cut_back(self, added_max: int) -> None:
+    def _cut_back(self, added: int) -> None:
         """Back to the size before the append, unless somebody else appended meanwhile.
 
         After a failed sync nobody knows what is on disk; what cannot be cut off is noted.
         """
-        end = self._size + added_max
+        end = self._size + added
         try:
-            if os.fstat(self._fd).st_size <= end:
+            found = os.fstat(self._fd).st_size
+            if found == end:
                 os.ftruncate(self._fd, self._size)
                 return
+            end = max(found, end)
         except OSError:
             pass
         self._unknown.append(Span(self._size, end))
@@ -227,12 +232,6 @@ class AppendedFile:
         place = found.get(record.key) or made[record.key]
         found[record.key] = place
         return {"path": self._path, done: True, "offset": place.offset, "length": place.length}
-
-
-def _write_all(handle: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(handle, view) :]
 
 
 def _stat(path: str) -> os.stat_result | None:
