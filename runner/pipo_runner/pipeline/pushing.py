@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -77,8 +77,12 @@ class Pushes:
         reader = self._timers.read(self._read(session, requests), name="push stream")
         try:
             while (reply := await session.replies.get()) is not None:
-                session.merge_into(reply)
-                yield reply
+                groups = session.merge_into(reply)
+                for message in _cut(reply):
+                    yield message
+                # Only now: a sender that reads no answers is read no further.
+                for _ in range(groups):
+                    session.room.release()
             if session.error is not None:
                 raise session.error
             if session.cut:
@@ -115,8 +119,8 @@ class Pushes:
                 session.replies.put_nowait(None)
 
     async def _group(self, session: _Stream, request: pipo_pb2.PushStreamRequest) -> None:
+        results: list[pipo_pb2.PushResult] = []
         try:
-            results: list[pipo_pb2.PushResult] = []
             numbers: list[int] = []
             arrivals: list[Arrival] = []
             for item in request.items:
@@ -130,10 +134,11 @@ class Pushes:
                     arrivals.append(arrival)
             if arrivals:
                 results += await self._taken(numbers, arrivals)
+        finally:
             if results:
                 session.replies.put_nowait(pipo_pb2.PushStreamReply(results=results))
-        finally:
-            session.room.release()
+            else:
+                session.room.release()
 
     async def _taken(
         self, numbers: list[int], arrivals: list[Arrival]
@@ -226,23 +231,34 @@ class _Stream:
     """One push stream: its answers, and the pieces of items that are still arriving."""
 
     room: asyncio.Semaphore
-    # Bounded by `room`: a group is read only when one of its places is free.
+    # Bounded by `room`: a group is read only when a place is free, and keeps it until it is answered.
     replies: asyncio.Queue[pipo_pb2.PushStreamReply | None] = field(default_factory=asyncio.Queue)
     pieces: dict[int, Pieces] = field(default_factory=dict)
     held: int = 0
+    # This process ended it, not its sender.
+    cut: bool = False
+    error: PipoError | None = None
 
-    def merge_into(self, reply: pipo_pb2.PushStreamReply) -> None:
-        """Answers that became ready together travel together, up to a limit."""
+    def merge_into(self, reply: pipo_pb2.PushStreamReply) -> int:
+        """Answers that became ready together travel together, up to a limit; of how many groups."""
+        groups = 1
         while len(reply.results) < RESULTS_TOGETHER and not self.replies.empty():
             more = self.replies.get_nowait()
             if more is None:
                 self.replies.put_nowait(None)
-                return
+                break
             reply.results.extend(more.results)
+            groups += 1
+        return groups
 
-    # This process ended it, not its sender.
-    cut: bool = False
-    error: PipoError | None = None
+
+def _cut(reply: pipo_pb2.PushStreamReply) -> Iterator[pipo_pb2.PushStreamReply]:
+    """The answers in messages of at most RESULTS_TOGETHER."""
+    if len(reply.results) <= RESULTS_TOGETHER:
+        yield reply
+        return
+    for start in range(0, len(reply.results), RESULTS_TOGETHER):
+        yield pipo_pb2.PushStreamReply(results=reply.results[start : start + RESULTS_TOGETHER])
 
 
 def _default_input(inputs: tuple[Input, ...]) -> Input | None:
