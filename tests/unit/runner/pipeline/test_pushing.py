@@ -20,7 +20,7 @@ from pipo.errors import BadRequest, NotFound, PipoError, Rejected, Unavailable
 from pipo.lang.model import Input
 from pipo.rpc.stubs import pipo_pb2 as pb
 from pipo_runner.pipeline.http_door import BodyBudget
-from pipo_runner.pipeline.pushing import GROUPS_IN_FLIGHT, Pushes
+from pipo_runner.pipeline.pushing import GROUPS_IN_FLIGHT, RESULTS_TOGETHER, Pushes
 from tests.unit.runner.pipeline.rig import FakeClock, ManualTimers, quiet
 
 LIMIT = 100
@@ -87,12 +87,12 @@ class Door:
         self.stream = asyncio.create_task(self._read(), name="a sender reads")
         return self.stream
 
-    async def _requests(self) -> AsyncIterator[pb.PushStreamRequest]:
+    async def requests(self) -> AsyncIterator[pb.PushStreamRequest]:
         while (sent := await self._sent.get()) is not None:
             yield sent
 
     async def _read(self) -> None:
-        async for reply in self.pushes.stream(self._requests()):
+        async for reply in self.pushes.stream(self.requests()):
             self.replies.append(reply)
 
     async def send(self, *items: pb.PushItem, pipeline: str = "") -> None:
@@ -405,6 +405,31 @@ async def test_answers_that_are_ready_together_travel_together() -> None:
     await door.stream
     assert len(door.replies) < 5
     assert set(door.results) == set(range(5))
+
+
+async def test_a_sender_that_reads_no_answers_is_read_no_further() -> None:
+    door = Door()
+    stream = door.pushes.stream(door.requests())
+    reading = asyncio.ensure_future(anext(stream))
+    for number in range(3 * GROUPS_IN_FLIGHT):
+        await door.send(item(number))
+    await quiet(300)
+    assert len(door.inbox.groups) <= GROUPS_IN_FLIGHT
+    seen = {result.request_id for result in (await reading).results}
+    await door.end()
+    async for reply in stream:
+        seen |= {result.request_id for result in reply.results}
+    assert seen == set(range(3 * GROUPS_IN_FLIGHT))
+
+
+async def test_many_answers_are_cut_into_messages() -> None:
+    door = Door()
+    door.open()
+    await door.send(*(item(number, b"{") for number in range(2 * RESULTS_TOGETHER + 5)))
+    assert [len(reply.results) for reply in door.replies] == [
+        RESULTS_TOGETHER, RESULTS_TOGETHER, 5,
+    ]  # fmt: skip
+    await door.end()
 
 
 async def test_a_stream_for_another_pipeline_ends_with_its_reason() -> None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from itertools import permutations
+
+import pytest
+
 from pipo_runner.pipeline.units import UNLOADED, ReadyQueue, Unit
 
 
@@ -37,3 +41,19 @@ def test_payloads_beyond_the_limit_are_left_in_the_journal() -> None:
     assert queue.pop() is waiting[0]
     queue.put(unit(4))
     assert waiting[1].data is not UNLOADED
+
+
+@pytest.mark.parametrize("arrived", list(permutations(range(1, 6))), ids=str)
+def test_any_order_of_arrival_comes_out_in_order(arrived: tuple[int, ...]) -> None:
+    """Also when units are taken in between: what comes again is ahead of what is new."""
+    queue = ReadyQueue()
+    for seq in arrived[:3]:
+        queue.put(unit(seq))
+    first = queue.pop()
+    assert first is not None
+    assert first.queue_seq == min(arrived[:3])
+    for seq in arrived[3:]:
+        queue.put(unit(seq))
+    queue.put(first)
+    assert len(queue) == 5
+    assert [one.queue_seq for one in iter(queue.pop, None)] == [1, 2, 3, 4, 5]

@@ -347,6 +347,13 @@ async def test_with_one_slot_the_next_waits_for_the_verdict() -> None:
     assert rig.output.written == ids
 
 
+async def test_with_one_slot_a_check_that_cannot_be_rendered_frees_it() -> None:
+    rig = Rig(CHECKED + "concurrency: 1\n", auto=True)
+    ids = await verifying(rig, {"name": 1}, {"name": "b"})
+    assert rig.output.written == ids
+    assert rig.journal.names(ids[0])[-1] == "DeadLettered"
+
+
 async def test_a_recovered_unit_is_offered_with_a_full_within() -> None:
     rig = Rig(CHECKED, auto=True, stored={"u1": {"name": "Ada"}})
     unit = unit_of(pending(1, cursor="$verify", write_no=2, data=b'{"name":"Ada"}'))
