@@ -2,7 +2,7 @@
 
 PYTHON ?= python3
 VENV ?= .venv
-# Words for pytest: make test ARGS='-k journal'.
+# Words for pytest or `pipo run`: make test ARGS='-k journal', make run ARGS='--listen 9000'.
 ARGS ?=
 
 BIN := $(VENV)/bin
@@ -10,8 +10,9 @@ INSTALLED := $(VENV)/installed.stamp
 SOURCES := services runner gateway checker cli proto/generate.py
 PROTOS := $(wildcard proto/pipo/v1/*.proto)
 
-# protoc finds its plugins, and tests find `pipo`, on the path.
-export PATH := $(abspath $(BIN)):$(PATH)
+# protoc finds its plugins, and tests find `pipo`, on the path. Not so for `make run`: what it
+# prints to try next must work in a terminal without that path.
+test check bench soak proto lock: export PATH := $(abspath $(BIN)):$(PATH)
 
 .DELETE_ON_ERROR:
 .PHONY: help run test check bench soak proto lock clean
@@ -27,7 +28,7 @@ help:
 	@echo 'make clean   remove what was built'
 
 run: $(INSTALLED)
-	@exec $(BIN)/pipo run examples
+	@exec $(BIN)/pipo run $(ARGS) examples
 
 test: $(INSTALLED)
 	$(BIN)/python -m pytest -m 'not soak' $(ARGS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import time
@@ -139,11 +140,15 @@ class Reader:
 
 
 def checkout(folder: Path, venv: Path) -> Path:
-    """A copy of what `make run` needs, with the installed environment of this test run."""
-    names = ("Makefile", "requirements.lock", "pyproject.toml", "examples", "README.md")
-    subprocess.run(
-        ["cp", "--archive", *(str(ROOT / name) for name in names), str(folder)], check=True
-    )
+    """A copy of what `make run` needs, with the installed environment of this test run.
+
+    What a `make run` of this checkout has written into `examples/` stays behind.
+    """
+    names = ("Makefile", "requirements.lock", "pyproject.toml", "README.md")
+    examples = folder / "examples"
+    examples.mkdir()
+    for found in [*(ROOT / name for name in names), *(ROOT / "examples").glob("*.pipo")]:
+        shutil.copy2(found, folder / found.relative_to(ROOT))
     inside = folder / ".venv"
     inside.mkdir()
     (inside / "bin").symlink_to(venv / "bin")
