@@ -272,10 +272,8 @@ def _error_of(taken: Taken) -> PipoError | None:
     match taken:
         case Accepted():
             return None
-        case RejectedArrival(packet_id, message, rule):
-            return Rejected(
-                message, packet_id=packet_id, hint=f"the input's rule is: {rule}" if rule else ""
-            )
+        case RejectedArrival(packet_id, message):
+            return Rejected(message, packet_id=packet_id, hint=f"it is kept as {packet_id}")
         case RefusedArrival(message, hint):
             return Unavailable(message, hint=hint)
 
