@@ -75,7 +75,7 @@ def assemble(pipeline: Pipeline, around: Surroundings, recovery: Recovery) -> Pa
     rows = around.journal.rows
 
     async def settlement(packet_id: str) -> Settlement:
-        return Settlement(await reads.state_of(rows, packet_id) or "accepted")
+        return Settlement(*await reads.standing_of(rows, packet_id) or ("accepted",))
 
     async def input_state(input_name: str) -> Mapping[str, str]:
         return await reads.input_state(rows, input_name)

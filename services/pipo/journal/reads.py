@@ -57,7 +57,7 @@ __all__ = [
     "latest_version",
     "oldest_pending",
     "packets",
-    "state_of",
+    "standing_of",
     "trace",
     "version_source",
 ]
@@ -226,10 +226,12 @@ def _packet_row(
     )
 
 
-async def state_of(rows: Rows, packet_id: str) -> str | None:
-    """A unit's state; None for one the journal does not know."""
-    found = await rows.rows("SELECT state FROM units WHERE id = ?", (packet_id,))
-    return str(found[0][0]) if found else None
+async def standing_of(rows: Rows, packet_id: str) -> tuple[str, str] | None:
+    """A unit's state and its error's message, if it has one; None for an unknown unit."""
+    found = await rows.rows(
+        "SELECT state, coalesce(error ->> '$.message', '') FROM units WHERE id = ?", (packet_id,)
+    )
+    return (str(found[0][0]), str(found[0][1])) if found else None
 
 
 # A unit's data starts at its newest whole value, `patched` patches back, or at its birth.

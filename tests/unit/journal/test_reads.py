@@ -166,8 +166,8 @@ async def test_counts_and_times(journal: SqliteJournal) -> None:
     assert (oldest.packet_id, oldest.received_at) == (packet_id(20), AT - 50)
     assert await reads.last_delivery_at(journal.rows) == AT + 10
     assert await reads.counters(journal.rows) == journal.counters
-    assert await reads.state_of(journal.rows, packet_id(7)) == "dead_lettered"
-    assert await reads.state_of(journal.rows, "nobody") is None
+    assert await reads.standing_of(journal.rows, packet_id(7)) == ("dead_lettered", "it broke")
+    assert await reads.standing_of(journal.rows, "nobody") is None
     assert await reads.data_of(journal.rows, "nobody") is None
 
 
