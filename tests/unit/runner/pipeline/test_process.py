@@ -14,7 +14,7 @@ import pytest
 from pipo import collector
 from pipo.clock import SystemClock
 from pipo.connectors import registry as connectors
-from pipo.connectors.contract import WriteFailed
+from pipo.connectors.contract import Flush, Refused, Settlement, WriteFailed
 from pipo.errors import BadRequest, Unavailable
 from pipo.home import Home, registry
 from pipo.home.config import Config
@@ -182,6 +182,19 @@ async def test_a_packet_goes_all_the_way(house: House) -> None:
     assert info.last_seq == house.journal.last_seq
     names = {one.name for one in house.process.metrics()}
     assert "pipo_journal_commit_duration_seconds" in names
+    await house.end()
+
+
+async def test_who_asks_late_hears_the_end_and_its_error(house: House, output: FakeOutput) -> None:
+    output.answer = lambda unit: Refused("no ink") if unit.data["n"] else {"rowid": 1}
+    await house.start()
+    for number, end in ((1, Settlement("dead_lettered", "no ink")), (0, Settlement("delivered"))):
+        packet = await house.push({"n": number})
+        intake = house.process.parts.intake
+        assert await intake.settled(packet, 5.0) == end
+        # It is no longer pending: the journal knows.
+        assert await intake.settled(packet, 5.0) == end
+    assert await intake.settled("nobody", 5.0) == Settlement("accepted")
     await house.end()
 
 
@@ -408,7 +421,6 @@ async def test_who_watches_hears_the_last_word_and_holds_nothing_up(
 
 async def test_a_crash_ends_the_run_without_a_last_word(house: House, output: FakeOutput) -> None:
     async def write(units: Any, *, atomic: bool) -> Any:
-        from pipo.connectors.contract import Flush
 
         return Flush([])
 
