@@ -51,6 +51,8 @@ from pipo_runner.pipeline.timers import Timers
 from pipo_runner.pipeline.units import UNLOADED, VERIFY, Unit
 
 LEASE_S: Final = 10.0
+# Checkers find a pipeline that has just started within half a second.
+ALONE_S: Final = 3.0
 MESSAGE_BYTES_LIMIT: Final = 1024 * 1024
 
 
@@ -182,9 +184,8 @@ class Verifications:
         checker = max(self._checkers, key=lambda c: c.room, default=None)
         if checker is None or checker.room <= 0:
             self._unassigned.append(waiting)
-            if checker is None and not (self._told or self._closed):
-                self._told = True
-                self._log("warning", "no checker attached", action="no_checker")
+            if checker is None:
+                self._miss_checker()
             return
         waiting.offer_no += 1
         waiting.holder = checker
@@ -192,6 +193,17 @@ class Verifications:
         checker.outbox.append(waiting)
         checker.signal.set()
         self._sweep_later()
+
+    def _miss_checker(self) -> None:
+        """Warns that none is attached, once, unless one comes in a moment."""
+        if not (self._told or self._closed):
+            self._told = True
+            self._timers.after(ALONE_S, self._tell_alone)
+
+    def _tell_alone(self) -> None:
+        self._told = bool(self._waiting) and not self._checkers
+        if self._told:
+            self._log("warning", "no checker attached", action="no_checker")
 
     def message(self, waiting: Waiting) -> pb.Verification:
         """The offer as it is sent now."""

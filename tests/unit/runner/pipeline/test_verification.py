@@ -13,7 +13,7 @@ from pipo.errors import Unavailable
 from pipo.journal import changes as journaled
 from pipo.rpc.stubs.checker_pb2 import Verdict, Verification, VerificationsReply
 from pipo_runner.pipeline.recovery import unit_of
-from pipo_runner.pipeline.verification import LEASE_S, MESSAGE_BYTES_LIMIT, Attached
+from pipo_runner.pipeline.verification import ALONE_S, LEASE_S, MESSAGE_BYTES_LIMIT, Attached
 from tests.unit.runner.pipeline.rig import Rig, pending, quiet, until
 
 PASSED = Verdict.OUTCOME_PASSED
@@ -280,14 +280,23 @@ async def test_a_heartbeat_renews_every_lease() -> None:
 async def test_units_wait_while_no_checker_is_attached() -> None:
     rig = Rig(CHECKED, auto=True)
     ids = await verifying(rig, {"name": "Ada"}, {"name": "Bo"})
-    assert rig.logged.count(("warning", "no checker attached")) == 1
     await rig.timers.elapse(3600.0)
+    assert rig.logged.count(("warning", "no checker attached")) == 1
     assert len(rig.parts.verifications) == 2
     checker = Checker(rig)
     await until(lambda: len(checker.offers) == 2)
     assert [offer.id for offer in checker.offers] == [f"{unit}:1:1" for unit in ids]
     # Nobody has looked, so nothing of `within` is used up.
     assert {offer.within_left_ms for offer in checker.offers} == {5000}
+
+
+async def test_a_checker_that_is_on_its_way_is_not_missed() -> None:
+    rig = Rig(CHECKED, auto=True)
+    await verifying(rig, {"name": "Ada"})
+    await rig.timers.elapse(ALONE_S / 2)
+    Checker(rig)
+    await rig.timers.elapse(ALONE_S)
+    assert ("warning", "no checker attached") not in rig.logged
 
 
 async def test_a_checker_gets_no_more_than_it_can_hold() -> None:
