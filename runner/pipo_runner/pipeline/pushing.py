@@ -272,8 +272,9 @@ def _error_of(taken: Taken) -> PipoError | None:
     match taken:
         case Accepted():
             return None
-        case RejectedArrival(packet_id, message):
-            return Rejected(message, packet_id=packet_id, hint=f"it is kept as {packet_id}")
+        case RejectedArrival(packet_id, message, rule):
+            named = f"; the rule is: {rule}" if rule and rule not in message else ""
+            return Rejected(message, packet_id=packet_id, hint=f"it is kept as {packet_id}{named}")
         case RefusedArrival(message, hint):
             return Unavailable(message, hint=hint)
 
