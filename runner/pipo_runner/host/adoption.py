@@ -12,6 +12,8 @@ from pipo.home.registry import Entry
 from pipo_runner.host.policy import SUSPENDED_BY, Ending, Found
 
 _GIVEN_UP = frozenset({"crashed", "failed"})
+# The words of an end; a host that died before it could note one left another.
+_SETTLED = _GIVEN_UP | {"stopped", "completed"}
 
 LastWord = Callable[[PipelineHome, int], Awaitable[Ending | None]]
 
@@ -25,6 +27,13 @@ class Finding:
     wish: Desired
     entry: Entry | None
     ending: Ending | None
+
+    @property
+    def end_state(self) -> str:
+        """Its state, now that it neither runs nor is to run."""
+        if self.ending is not None:
+            return self.ending.kind
+        return self.wish.state if self.wish.state in _SETTLED else "stopped"
 
 
 def names(home: Home) -> list[str]:
@@ -42,8 +51,9 @@ async def look(home: Home, name: str, *, runner_id: str, last_word: LastWord) ->
     runner = wish.runner if wish and wish.runner else entry.runner if entry else ""
     wanted = wish.desired == "running" if wish else entry is not None
     given_up = wish is not None and wish.state in _GIVEN_UP
+    settled = wish is None or wish.state in {"", *_SETTLED}
     ending = None
-    if wanted and not (live or claimed or given_up):
+    if (wanted or not settled) and not (live or claimed or given_up):
         ending = await last_word(files, 0)
     file = wish.file if wish else entry.file if entry else ""
     found = Found(
@@ -54,6 +64,7 @@ async def look(home: Home, name: str, *, runner_id: str, last_word: LastWord) ->
         entry=entry is not None,
         over=ending is not None and ending.reason != SUSPENDED_BY,
         given_up=given_up,
+        settled=settled,
         file_there=_is_file(file),
         ours=runner == runner_id,
     )

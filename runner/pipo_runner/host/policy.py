@@ -136,8 +136,9 @@ class Found:
 
     `known` when an entry or a desired state can be read, `wanted` when it should
     run, `entry` when a registry entry stands, `over` when its last run ended for
-    good by the journal's word, `given_up` when its restarts were exhausted, `ours`
-    when this host (or its predecessor of the same name) had it.
+    good by the journal's word, `given_up` when its restarts were exhausted, `settled`
+    when its state is the word of an end, `ours` when this host (or its predecessor of
+    the same name) had it.
     """
 
     claimed_elsewhere: bool
@@ -147,6 +148,7 @@ class Found:
     entry: bool
     over: bool
     given_up: bool
+    settled: bool
     file_there: bool
     ours: bool
 
@@ -157,7 +159,7 @@ def act_on(found: Found) -> Action:
     A1  another host supervises it             LEAVE
     A2  its process is alive                   ADOPT   even one that drains
     A3  nothing is known of it                 LEAVE
-    A4  should not run, or is over             SETTLE where an entry is left, else LEAVE
+    A4  should not run, or is over             SETTLE where anything says that it runs, else LEAVE
     A5  its restarts are exhausted             LEAVE   until somebody starts it
     A6  its file is gone                       FAIL
     A7  was ours                               RESTART
@@ -170,7 +172,8 @@ def act_on(found: Found) -> Action:
     if not found.known:
         return Action.LEAVE
     if not found.wanted or found.over:
-        return Action.SETTLE if found.entry or found.wanted else Action.LEAVE
+        left = found.entry or found.wanted or not found.settled
+        return Action.SETTLE if left else Action.LEAVE
     if found.given_up:
         return Action.LEAVE
     if not found.file_there:

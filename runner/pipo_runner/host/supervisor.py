@@ -229,9 +229,9 @@ class Supervisor:
             case Action.ADOPT | Action.RESTART:
                 self._take(seen, adopt=action is Action.ADOPT)
             case Action.SETTLE:
-                state = seen.ending.kind if seen.ending else seen.wish.state or "stopped"
-                reason = seen.ending.reason if seen.ending and state == "failed" else None
-                self._settle(seen, state, reason)
+                failed = seen.ending is not None and seen.ending.kind == "failed"
+                reason = seen.ending.reason if seen.ending and failed else None
+                self._settle(seen, seen.end_state, reason)
             case Action.FAIL:
                 self._settle(seen, "failed", f"its file is gone: {seen.wish.file}")
 

@@ -100,6 +100,7 @@ def test_a_stable_run_ends_the_streak() -> None:
         ({"known": False, "wanted": False, "entry": False}, Action.LEAVE),
         ({"wanted": False}, Action.SETTLE),
         ({"wanted": False, "entry": False}, Action.LEAVE),
+        ({"wanted": False, "entry": False, "settled": False}, Action.SETTLE),
         ({"over": True}, Action.SETTLE),
         ({"over": True, "entry": False}, Action.SETTLE),
         ({"given_up": True, "file_there": False}, Action.LEAVE),
@@ -119,6 +120,7 @@ def test_what_a_host_does_about_a_pipeline_it_finds(
         "entry": True,
         "over": False,
         "given_up": False,
+        "settled": True,
         "file_there": True,
         "ours": False,
     }
@@ -126,7 +128,7 @@ def test_what_a_host_does_about_a_pipeline_it_finds(
 
 
 def test_nothing_found_ever_starts_what_runs_or_is_not_wanted() -> None:
-    for values in product([False, True], repeat=9):
+    for values in product([False, True], repeat=10):
         found = Found(*values)
         if found.live or found.claimed_elsewhere or not found.wanted or found.over:
             assert act_on(found) not in {Action.RESTART, Action.RESTART_LATER}

@@ -530,3 +530,26 @@ async def test_a_clock_that_was_set_back_does_not_hide_the_last_word(
     os.kill(pid_of(home, "p"), signal.SIGKILL)
     await eventually(lambda: supervisor.supervised == [])
     assert wish(home, "p").state == "completed"
+
+
+@pytest.mark.parametrize(
+    ("ending", "state"),
+    [
+        (None, "stopped"),
+        (Ending("stopped", "stop"), "stopped"),
+        (Ending("completed", ""), "completed"),
+    ],
+)
+async def test_a_drain_whose_host_died_is_settled_by_the_next_host(
+    make: Any, home: Home, ending: Ending | None, state: str
+) -> None:
+    """The process ended in order and took its entry along; nobody was there to note it."""
+
+    async def said(files: PipelineHome, since_ms: int) -> Ending | None:
+        return ending
+
+    desired.write(home.pipeline("p"), Desired("stopped", "/p.pipo", state="stopping"))
+    supervisor = Supervisor(make(last_word=said))
+    await supervisor.adopt()
+    assert wish(home, "p").state == state
+    assert supervisor.supervised == []
