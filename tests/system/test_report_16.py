@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -29,6 +30,15 @@ delivered:
   with: { where: { order: "${data.order}", group: "${data.group}", when: "${data.when}", select: "${data.select}" } }
   within: 2s
 """
+# A name in double quotes that is no column would be a text to SQLite, and equal to itself.
+ASKED = ("nope", "a]b", 'a"b', "a b", 'x"); drop table "order";--')
+
+
+def asks(name: str) -> str:
+    where = json.dumps({name: name})
+    return f"delivered: {{ check: record_exists, with: {{ where: {where} }}, within: 300ms }}\n"
+
+
 COLUMNS = (
     ', columns: { packet_id: "${meta.key}", order: "${data.order}", group: "${data.group}",'
     ' when: "${data.when}", select: "${data.select}" }'
@@ -41,6 +51,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         "words": cols("words") + KEYWORDS,
         "spelt": cols("spelt", COLUMNS) + KEYWORDS,
         "cols": cols("cols"),
+        **{f"asked-{n}": cols(f"asked-{n}") + asks(name) for n, name in enumerate(ASKED)},
     }
     with running(tmp_path_factory.mktemp("cols"), pipelines) as made:
         yield made
@@ -98,3 +109,26 @@ def test_a_field_called_rowid(stack: Stack) -> None:
     # `rowid` is a column like any other: this table has none of that name.
     assert end["state"] == "dead_lettered"
     assert "rowid" in end["error"]["message"]
+
+
+@pytest.mark.parametrize("n", range(len(ASKED)))
+def test_a_check_for_a_name_that_is_no_column(stack: Stack, n: int) -> None:
+    end = outcome(stack, f"asked-{n}", {"v": 1})
+    assert (end["state"], end["error"]["code"]) == ("dead_lettered", "delivery.unverified")
+    assert "syntax" not in end["error"]["message"]
+    assert "column" in end["error"]["message"]
+    rows = query(stack.workspace / f"asked-{n}.db", 'SELECT v FROM "order"')
+    assert rows == [[1]]
+
+
+def test_such_a_name_in_columns_is_refused_by_the_check(stack: Stack) -> None:
+    for name in ASKED[1:]:
+        given = json.dumps({"packet_id": "${meta.packet_id}", name: 1})
+        text = cols("odd", f", columns: {given}")
+        path = stack.write("odd.pipo", f"pipo: 1\nname: odd\n{text}")
+        try:
+            done = stack.pipo("check", "odd.pipo")
+        finally:
+            path.unlink()
+        assert done.returncode == 1
+        assert "error  P002" in done.stdout
