@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import re
+import signal
+import urllib.request
 from collections.abc import Iterator
 
 import pytest
@@ -44,6 +47,15 @@ def scrape(stack: Stack) -> dict[str, float]:
     return found
 
 
+def own_series(stack: Stack, kind: str) -> set[str]:
+    """The series of a service's own /metrics."""
+    [entry] = (stack.home / "run/services").glob(f"{kind}-*.json")
+    address = json.loads(entry.read_text())["http_address"]
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as answer:
+        lines = answer.read().decode().splitlines()
+    return {line.rpartition(" ")[0] for line in lines if not line.startswith("#")}
+
+
 def send(stack: Stack, first: int, count: int) -> None:
     """Packets with ids of their own, some from a port of their own, every third without a word."""
     connection = http.client.HTTPConnection("127.0.0.1", stack.port, timeout=20)
@@ -68,6 +80,7 @@ def test_no_new_series(stack: Stack) -> None:
     for path in ("/in/card/none", "/in/nobody/x"):
         assert stack.request(path, b"{}")[0] == 404
     before = scrape(stack)
+    own = {kind: own_series(stack, kind) for kind in ("runner", "checker")}
     send(stack, 10, 300)
     for n in range(20):
         assert stack.request(f"/in/unknown-{n}/x", b"{}")[0] == 404
@@ -76,11 +89,34 @@ def test_no_new_series(stack: Stack) -> None:
     after = scrape(stack)
     assert set(after) - set(before) == set()
     assert len(after) == len(before)
+    assert {kind: own_series(stack, kind) for kind in own} == own
     for name, value in total(before).items():
         assert after[name] >= value
     for name in after:
         for word in ("id-", "unknown-", "nowhere", "127.0.0.1", "no word", ".jsonl"):
             assert word not in name
+
+
+@pytest.mark.parametrize("kind", ["checker", "gateway", "runner"])
+def test_a_new_service_makes_no_new_series(stack: Stack, kind: str) -> None:
+    before = scrape(stack)
+    pid = stack.service_pid(kind)
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: stack.service_pid(kind) not in (None, pid), what=f"the {kind} again")
+    after = wait_for(lambda: series_or_nothing(stack, set(before)), what="the same series")
+    for name, value in total(before).items():
+        if "pipeline=" in name and "refused" not in name:
+            assert after[name] >= value
+
+
+def series_or_nothing(stack: Stack, wanted: set[str]) -> dict[str, float] | None:
+    """What /metrics says once it names just `wanted`."""
+    try:
+        found = scrape(stack)
+    except OSError:
+        return None
+    return found if set(found) == wanted else None
 
 
 def test_names_and_types(stack: Stack) -> None:
