@@ -15,8 +15,9 @@ from typing import Any
 
 import pytest
 
+from tests.load.careful_posts import Ledger, Tally, faults, send
+
 from . import engine
-from .load import Ledger, Tally, faults, send
 
 pytestmark = [pytest.mark.compose, pytest.mark.slow, pytest.mark.timeout(1800)]
 

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from . import load
-from .load import Ledger, faults, send
+from tests.load.careful_posts import Ledger, faults, send
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,7 @@
-"""Sign-ups over HTTP from many connections, and the ledger that judges what became of them.
+"""Sign-ups over HTTP, each sent until its fate is known, and the ledger that judges them.
+
+Where `http_posts` is quick, this one is careful: a refused sign-up is sent again, and one
+whose answer was cut off is set aside, so that every row at the destination is accounted for.
 
 The ledger is a file outside Pipo. A `202` counts only once its line is on disk there, so a row
 that is missing for a line in it is a loss, whatever died in between.
