@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.load import careful_posts
 from tests.load.careful_posts import Ledger, faults, send
 
 
@@ -57,7 +58,7 @@ async def server(answers: dict[str, list[int | None]]) -> AsyncIterator[int]:
 async def test_the_sender_tells_accepted_refused_and_unknown_apart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(load, "PAUSE_S", 0.0)
+    monkeypatch.setattr(careful_posts, "PAUSE_S", 0.0)
     ledger = Ledger(tmp_path / "ledger")
     keys = [f"k{number}" for number in range(20)]
     async with server({"k3": [503, 503], "k5": [None], "k7": [502]}) as port:
