@@ -125,8 +125,8 @@ class PipelineServicer(pipeline_pb2_grpc.PipelineServicer):
         trace = await reads.trace(self._process.journal.rows, request.packet_id)
         if trace is None:
             raise NotFound(
-                f"no packet {request.packet_id} in {self._process.name}",
-                hint=f"pipo packets {self._process.name} lists them",
+                f"pipeline {self._process.name!r} has no packet {request.packet_id!r}",
+                hint=f"pipo packets {self._process.name} lists the newest; retention removes old ones",
             )
         return to_proto.trace(trace, source=RUNNER, pipeline=self._process.name)
 

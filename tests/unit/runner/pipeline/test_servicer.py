@@ -168,7 +168,7 @@ async def test_packets_are_listed_page_by_page(stub: Any) -> None:
 async def test_a_packet_is_inspected_or_not_found(stub: Any) -> None:
     trace = await stub.Inspect(pipo_pb2.InspectRequest(packet_id=packet_id(1)))
     assert trace.packet.packet_id == packet_id(1)
-    with pytest.raises(NotFound, match="no packet nope in people"), calling("people"):
+    with pytest.raises(NotFound, match="'people' has no packet 'nope'"), calling("people"):
         await stub.Inspect(pipo_pb2.InspectRequest(packet_id="nope"))
 
 
