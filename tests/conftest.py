@@ -62,6 +62,14 @@ class SeedCoverage:
             say(f"  not built yet (decision 47): {', '.join(waiting)}")
 
 
+# Later ones take longer: most failures show in the first minute.
+LAST = ("slow", "crash", "compose")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: [item.get_closest_marker(name) is not None for name in LAST[::-1]])
+
+
 def pytest_configure(config: pytest.Config) -> None:
     known = frozenset(STATEMENTS.read_text(encoding="utf-8").split())
     config.pluginmanager.register(SeedCoverage(known), "seed-coverage")
