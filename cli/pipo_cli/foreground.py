@@ -266,12 +266,16 @@ class Foreground:
 
     def _show(self, name: str, line: str, several: bool) -> None:
         if level(line) is not None:
-            self._screen.err(f"{name} | {printable(line)}")
+            said = line.removesuffix(f" service=runner pipeline={name}")
+            self._screen.err(f"{name} | {printable(said)}")
         else:
             self._screen.out(f"{name} | {line}" if several else line)
 
 
 def _service_said(screen: Screen, kind: str, line: str) -> None:
-    """Services log into files of their own; the terminal shows what needs a person."""
+    """Services log into files of their own; the terminal shows what needs a person.
+
+    Who says it stands before the line, and not at its end again.
+    """
     if worth_showing(line):
-        screen.err(f"{kind} | {printable(line)}")
+        screen.err(f"{kind} | {printable(line.removesuffix(f' service={kind}'))}")

@@ -342,10 +342,10 @@ async def test_packets_go_to_stdout_and_log_lines_to_stderr(
     async with running(tmp_path, pipelines, *paths) as (run, task):
         await run.until(lambda: run.says("Ctrl-C drains"))
         with run.home.pipeline("x").log.open("a") as log:
-            log.write(f'{LOGGED}\n{{"hello":"world"}}\n')
+            log.write(f'{LOGGED} service=runner pipeline=x\n{{"hello":"world"}}\n')
         await run.until(lambda: bool(run.screen.outs))
         assert run.screen.outs == [f'{prefix}{{"hello":"world"}}']
-        assert run.says(f"x | {LOGGED}")
+        assert f"x | {LOGGED}" in run.screen.errs
         run.end.ask()
         await task
 
@@ -356,3 +356,11 @@ def test_services_show_what_needs_a_person() -> None:
         foreground._service_said(screen, "gateway", line)
     screen.close(1)
     assert [line.partition(" ")[2][:8] for line in screen.errs] == ["| 2026-1", "| Traceb"]
+
+
+def test_a_service_is_named_once() -> None:
+    screen = Printed()
+    warning = LOGGED.replace("info ", "warn ")
+    foreground._service_said(screen, "checker", f"{warning} service=checker")
+    screen.close(1)
+    assert screen.errs == [f"checker | {warning}"]
