@@ -23,7 +23,8 @@ def _check(request: pipo_pb2.CheckRequest, home: Home) -> pipo_pb2.CheckReply:
     from pipo.lang.check import Source, check
 
     source = Source(text=request.source, file=request.file or UNNAMED)
-    (report,) = check([source], manifests(), home.root)
+    # The text names files as it likes, and its sender may know less than this process can read.
+    (report,) = check([source], manifests(), home.root, quote=False)
     return pipo_pb2.CheckReply(
         ok=not any(finding.severity == "error" for finding in report.findings),
         diagnostics=[to_proto.diagnostic(finding) for finding in report.findings],

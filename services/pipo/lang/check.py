@@ -65,11 +65,13 @@ def check(
     home: Path | None = None,
     *,
     import_modules: bool = False,
+    quote: bool = True,
 ) -> list[Report]:
     """One report for each source, in their order; several are also compared with each other.
 
     `home` is where trust in templates is recorded. `import_modules` runs the
-    functions' modules; it is for files whose code may run here.
+    functions' modules; it is for files whose code may run here. Without `quote` no
+    finding shows what stands in a file that a source names: its author may not read it.
     """
     reports: dict[int, Report] = {}
     drafts: dict[int, Draft] = {}
@@ -79,12 +81,12 @@ def check(
             reports[index] = Report(source.file, list(loaded.findings))
         else:
             drafts[index] = draft_of(source.file, loaded.root, manifests, home)
-    whole = [draft for draft in drafts.values() if _judge(draft)]
+    whole = [draft for draft in drafts.values() if _judge(draft, quote=quote)]
     chains.ports(whole)
     chains.bots(whole)
     chains.chains(whole)
     for index, draft in drafts.items():
-        files.imports(draft, run=import_modules)
+        files.imports(draft, run=import_modules, quote=quote)
         found = draft.findings()
         failed = any(finding.severity == "error" for finding in found)
         pipeline = None if failed else model.build(plain(draft.root))
@@ -140,7 +142,7 @@ def shown(file: str, finding: Finding) -> str:
     return f"{first}\n  {finding.hint}" if finding.hint else first
 
 
-def _judge(draft: Draft) -> bool:
+def _judge(draft: Draft, *, quote: bool) -> bool:
     """All rules on one file; False when it is not whole enough to compare with others."""
     if "file" in draft.broken or not names.inputs(draft):
         return False
@@ -158,7 +160,7 @@ def _judge(draft: Draft) -> bool:
     connectors.commands(draft)
     connectors.agents(draft)
     connectors.own_chain(draft)
-    files.present(draft)
+    files.present(draft, quote=quote)
     files.functions(draft)
     files.trusted(draft)
     flow.branches(draft)

@@ -21,10 +21,14 @@ IMPORT_MEMORY_BYTES: Final = 256 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """The public functions that a file defines, or why it has none to show."""
+    """The public functions that a file defines, or why it has none to show.
+
+    `fault` may quote the file; `place` says where the fault is and quotes nothing.
+    """
 
     functions: frozenset[str]
     fault: str = ""
+    place: str = ""
 
 
 def read(path: Path) -> Module:
@@ -34,9 +38,11 @@ def read(path: Path) -> Module:
     except SyntaxError as error:
         line = (error.text or "").strip()
         where = f"{path.name} line {error.lineno or 1}"
-        return Module(frozenset(), f"{where}: {error.msg}" + (f": `{line[:80]}`" if line else ""))
+        quoted = f": `{line[:80]}`" if line else ""
+        return Module(frozenset(), f"{where}: {error.msg}{quoted}", f"{where} is not Python")
     except (OSError, ValueError, RecursionError, MemoryError) as error:
-        return Module(frozenset(), f"{path.name} cannot be read: {error}")
+        why = f"{path.name} cannot be read: {error}"
+        return Module(frozenset(), why, f"{path.name} cannot be read")
     return Module(frozenset(name for name in _defined(tree.body) if not name.startswith("_")))
 
 

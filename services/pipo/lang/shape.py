@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pipo.lang.document import Map, Node, Scalar
+from pipo.lang.document import Items, Map, Node, Scalar
 from pipo.lang.draft import Block, Draft, NodeBlock, map_of, text_of
 from pipo.lang.rules.policies import UNIVERSAL_CHECKS, supported_checks
 from pipo.lang.schema import FILE
 from pipo.lang.suggest import one_of
-from pipo.lang.validation import Fault, faults, found, literals
+from pipo.lang.validation import Fault, faults, literals
 
 if TYPE_CHECKING:
     from pipo.connectors.contract import Manifest
@@ -31,7 +31,7 @@ def draft_of(file: str, root: Node, manifests: Mapping[str, Manifest], home: Pat
     if not isinstance(root, Map):
         empty = isinstance(root, Scalar) and root.value is None
         message = (
-            "the file is empty" if empty else f"the file must be a map of keys, found {found(root)}"
+            "the file is empty" if empty else f"the file must be a map of keys, found {_kind(root)}"
         )
         draft.report("P002", draft.root, message, "start with `pipo: 1` and `name:`")
         draft.broken.add("file")
@@ -155,3 +155,8 @@ def _check_schema(draft: Draft, name: str) -> Mapping[str, Any] | None:
     if to is None or role is None or name not in role.checks:
         return None
     return draft.manifests[to.value].checks[name].schema
+
+
+def _kind(root: Node) -> str:
+    """What the whole file is, without a word of it: it may be any file, a token's for one."""
+    return "a list" if isinstance(root, Items) else "a text"

@@ -20,7 +20,7 @@ ORIGIN = ".pipo-origin.json"
 TRUST = "trust.json"
 
 
-def present(draft: Draft) -> None:
+def present(draft: Draft, *, quote: bool) -> None:
     """P014, P054."""
     if (module := _module(draft)) and not _path(draft, module).is_file():
         draft.report("P014", module, f"there is no file {module.value!r}", _looked(draft, module))
@@ -31,7 +31,8 @@ def present(draft: Draft) -> None:
                 "P014", schema, f"there is no file {schema.value!r}", _looked(draft, schema)
             )
         elif problem := _schema_fault(path):
-            draft.report("P054", schema, f"{schema.value!r} is no JSON Schema: {problem}")
+            why = f": {problem}" if quote else ""
+            draft.report("P054", schema, f"{schema.value!r} is no JSON Schema{why}")
 
 
 def functions(draft: Draft) -> None:
@@ -55,13 +56,14 @@ def functions(draft: Draft) -> None:
             draft.report("P012", value, message, one_of(name, sorted(read.functions), "it defines"))
 
 
-def imports(draft: Draft, *, run: bool) -> None:
+def imports(draft: Draft, *, run: bool, quote: bool) -> None:
     """P059: judged last, and by running the module only when `run` says so."""
     module = _module(draft)
     if module is None or draft.has_errors():
         return
     path = _path(draft, module)
-    fault = modules.read(path).fault or (modules.import_fault(path) if run else "")
+    read = modules.read(path)
+    fault = (read.fault if quote else read.place) or (modules.import_fault(path) if run else "")
     if fault:
         draft.report("P059", module, f"the module does not import: {fault}")
 

@@ -32,9 +32,11 @@ class Folder:
         path.write_text(text)
         return path
 
-    def check(self, text: str, home: Path | None = None, *, run: bool = False) -> list[str]:
+    def check(
+        self, text: str, home: Path | None = None, *, run: bool = False, quote: bool = True
+    ) -> list[str]:
         file = self.write("p.pipo", text)
-        reports = check([Source.read(file)], MANIFESTS, home, import_modules=run)
+        reports = check([Source.read(file)], MANIFESTS, home, import_modules=run, quote=quote)
         self.messages = [f.message for f in reports[0].findings]
         return [f.code for f in reports[0].findings]
 
@@ -158,3 +160,27 @@ def test_a_schema_is_never_fetched(folder: Folder) -> None:
         ]
         with pytest.raises(BlockingIOError):
             listener.accept()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "text"),
+    [
+        ("x.fn.py", "9s3cret: 1\n", FN % "shape"),
+        ("x.fn.py", "return = s3cret\n", FN % "shape"),
+        ("s.json", '{"type": "s3cret"}', PUSH.replace("push", "push, schema: s.json") + STDOUT),
+    ],
+)
+def test_a_text_from_elsewhere_shows_no_word_of_the_files_it_names(
+    folder: Folder, name: str, content: str, text: str
+) -> None:
+    """A check of the API is told of the fault and its line, as for a file it may not read."""
+    folder.write(name, content)
+    codes = folder.check(text)
+    assert folder.check(text, quote=False) == codes
+    assert not any("s3cret" in message for message in folder.messages)
+
+
+def test_a_file_that_is_no_pipeline_is_not_shown(folder: Folder) -> None:
+    """Whoever may start a pipeline may name any file, a token's for one."""
+    assert folder.check("s3cret-token") == ["P002"]
+    assert folder.messages == ["the file must be a map of keys, found a text"]
