@@ -12,6 +12,7 @@ from pipo.connectors import registry
 from pipo.errors import BadRequest, Finding, NotFound
 from pipo.lang.check import Source
 from pipo.lang.check import check as check_together
+from pipo.lang.load import BYTES_LIMIT
 from pipo_cli.render import findings
 from pipo_cli.settings import Settings, global_options, pass_settings
 
@@ -73,7 +74,7 @@ def _checked(files: Sequence[Path], settings: Settings) -> list[tuple[str, list[
         try:
             sources.append(Source(text=_text(file), file=str(file)))
         except UnicodeDecodeError as error:
-            unreadable[str(file)] = [_not_text(file, error)]
+            unreadable[str(file)] = [_not_text(error)]
     # A file that stands here is its operator's, and so is the code it names (decision 38).
     reports = check_together(sources, registry.manifests(), settings.home.root, import_modules=True)
     found = {r.file: list(r.findings) for r in reports} | unreadable
@@ -82,13 +83,16 @@ def _checked(files: Sequence[Path], settings: Settings) -> list[tuple[str, list[
 
 def _text(file: Path) -> str:
     try:
-        return file.read_bytes().decode("utf-8")
+        with file.open("rb") as opened:
+            # No more than it takes to see that it is too large: a device has no end.
+            raw = opened.read(BYTES_LIMIT + 1)
+        return raw.decode("utf-8", "strict" if len(raw) <= BYTES_LIMIT else "replace")
     except OSError as error:
         raise BadRequest(f"cannot read {file}: {error.strerror}") from error
 
 
-def _not_text(file: Path, error: UnicodeDecodeError) -> Finding:
-    before = file.read_bytes()[: error.start]
+def _not_text(error: UnicodeDecodeError) -> Finding:
+    before = error.object[: error.start]
     line_start = before.rfind(b"\n") + 1
     return Finding(
         code="P001",

@@ -155,3 +155,17 @@ def test_functions_are_imported_since_the_file_stands_here(
     said = capsys.readouterr().out
     assert "P059  the module does not import: " in said
     assert "No module named 'nowhere'" in said
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize(("device", "size"), [("/dev/zero", 0), ("", 3_000_000)])
+def test_what_has_no_end_is_too_large(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], device: str, size: int
+) -> None:
+    file = tmp_path / "big.pipo"
+    if device:
+        file.symlink_to(device)
+    else:
+        file.write_text("é" * size)
+    assert main(["check", str(file)]) == 1
+    assert "the file is larger than 1 MiB" in capsys.readouterr().out
