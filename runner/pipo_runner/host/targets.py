@@ -59,6 +59,9 @@ def _checked(path: Path, manifests: Mapping[str, Manifest]) -> Target:
 
 
 def _read(path: Path, manifests: Mapping[str, Manifest]) -> Pipeline:
+    if path.exists() and not path.is_file() and not path.is_dir():
+        # A pipe without a writer would be read for ever.
+        raise BadRequest(f"{path} is no plain file", hint="name a pipeline's file")
     try:
         with path.open("rb") as file:
             content = file.read(_FILE_BYTES_LIMIT + 1)

@@ -1,5 +1,6 @@
 """Decision 16: what a target means, and what may be started at all."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,7 @@ def test_a_file_that_got_another_name(home: Home, workspace: Path) -> None:
         ("", BadRequest, "nothing to start"),
         ("none.pipo", NotFound, "there is no file"),
         ("./sub", BadRequest, "is a folder"),
+        ("pipe.pipo", BadRequest, "is no plain file"),
         ("e.pipo", BadRequest, "may not be called 'engine'"),
         ("bytes.pipo", BadRequest, "is not UTF-8 text"),
         ("wrong.pipo", InvalidPipeline, "wrong"),
@@ -76,6 +78,7 @@ def test_a_file_that_got_another_name(home: Home, workspace: Path) -> None:
 def test_what_may_not_be_started(
     home: Home, workspace: Path, target: str, error: type[Exception], text: str
 ) -> None:
+    os.mkfifo(workspace / "pipe.pipo")
     (workspace / "bytes.pipo").write_bytes(b"name: \xff")
     (workspace / "wrong.pipo").write_text(TEXT.format(name="w") + "outptu: 1\n")
     with pytest.raises(error, match=text) as caught:
