@@ -134,7 +134,7 @@ class Foreground:
                 except PipoError as error:
                     failure = error
                 except _Ended:
-                    pass
+                    self._started += await self._half_started()
                 finally:
                     await self._shut_down(children)
                     follower.cancel()
@@ -208,6 +208,20 @@ class Foreground:
             if entry.get("file") == path and entry.get("state") in GOING:
                 return dict(entry)
         return None
+
+    async def _half_started(self) -> list[dict[str, Any]]:
+        """The pipeline whose start was under way when the end came, if it goes by now.
+
+        Without it that one would only be suspended, and come up again with the next stack.
+        """
+        if self._gateway is None or len(self._started) == len(self._files):
+            return []
+        path = os.path.join(os.getcwd(), self._files[len(self._started)])
+        try:
+            entry = await self._going(path)
+        except PipoError:
+            return []
+        return [] if entry is None else [dict(entry)]
 
     async def _shut_down(self, children: asyncio.Task[None]) -> None:
         """The end.

@@ -321,6 +321,25 @@ async def test_the_end_during_the_start(
         assert run.screen.errs[-1] == "stopped"
 
 
+async def test_a_pipeline_that_is_half_started_is_drained_too(
+    tmp_path: Path, pipelines: Pipelines, url: str
+) -> None:
+    async with running(tmp_path, pipelines, "/work/x.pipo", "/work/y.pipo") as (run, task):
+        loop = asyncio.get_running_loop()
+
+        def starts() -> tuple[int, Any]:
+            answer = pipelines._start()
+            if pipelines.states["y"] == "running":
+                # The end comes before the answer.
+                loop.call_soon_threadsafe(run.end.ask)
+            return answer
+
+        pipelines.start_answer = starts
+        await task
+        assert run.says("draining x, y; Ctrl-C again stops at once")
+        assert pipelines.states == {"x": "stopped", "y": "stopped"}
+
+
 async def test_a_stack_that_does_not_come_up(
     tmp_path: Path, pipelines: Pipelines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
