@@ -13,7 +13,6 @@ from pipo.lang.model import Pipeline
 from pipo_runner.host.known import known_file
 from pipo_runner.host.surroundings import Target
 
-RESERVED = "engine"
 _DRAIN_DEFAULT_S = 120.0
 _FILE_BYTES_LIMIT = 4 * 1024 * 1024
 
@@ -51,10 +50,6 @@ def drain_s(file: str, manifests: Mapping[str, Manifest]) -> float:
 
 def _checked(path: Path, manifests: Mapping[str, Manifest]) -> Target:
     pipeline = _read(path, manifests)
-    if pipeline.name == RESERVED:
-        raise BadRequest(
-            f"{path}: a pipeline may not be called {RESERVED!r}", hint="choose another name"
-        )
     return Target(pipeline.name, str(path))
 
 

@@ -15,6 +15,8 @@ from pipo.lang.durations import PATTERN as DURATION
 Schema = dict[str, Any]
 
 NAME: Final = r"^[a-z0-9][a-z0-9-]*$"
+# Its files in the home are called by it, with endings.
+NAME_MAX: Final = 200
 NODE_ID: Final = r"^[A-Za-z_][A-Za-z0-9_-]*$"
 THEN: Final = ("dead_letter", "drop", "continue", "pause", "halt", "agent")
 
@@ -231,7 +233,7 @@ RETENTION: Final = _closed(
 FILE: Final = _closed(
     {
         "pipo": {"const": 1, "description": "The version of the language."},
-        "name": _text("The pipeline's name, unique in a home.", pattern=NAME),
+        "name": _text("The pipeline's name, unique in a home.", pattern=NAME, maxLength=NAME_MAX),
         "description": _text("What the pipeline is for."),
         "fn": _text("A Python file of functions, relative to this file."),
         "secrets": {

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from pipo.lang.draft import Draft, NodeBlock
+from pipo.lang.draft import Draft, NodeBlock, text_of
 from pipo.lang.model import KINDS
 from pipo.lang.suggest import one_of
 
 INPUTS_LIMIT: Final = 16
 RESERVED: Final = ("input", "output")
+PIPOS_OWN: Final = "engine"
 FUNCTION: Final = re.compile(r"fn\.([A-Za-z_$][A-Za-z0-9_$]*)")
 
 
@@ -32,8 +33,12 @@ def inputs(draft: Draft) -> bool:
 
 
 def reserved(draft: Draft) -> bool:
-    """P015, P061. Whether every name means one thing."""
+    """P002, P015, P061. Whether every name means one thing."""
     clear = True
+    own = text_of(draft.root, "name")
+    if own and own.value == PIPOS_OWN:
+        hint = "choose another: the name is Pipo's own"
+        draft.report("P002", own, f"a pipeline cannot be called `{PIPOS_OWN}`", hint)
     for node in draft.nodes.values():
         if node.name in RESERVED and node.key:
             draft.report("P015", node.key, f"a node cannot be called `{node.name}`")

@@ -20,6 +20,19 @@ def test_a_pipeline_has_one_to_sixteen_inputs() -> None:
     assert codes(HEAD + "inputs: {}\n" + STDOUT) == ["P002"]
 
 
+def test_names_that_no_pipeline_can_have() -> None:
+    """One is Pipo's own, and a longer one has no room for its files' endings."""
+    own = findings("pipo: 1\nname: engine\ninput: { via: push }\n" + STDOUT)
+    assert [(f.code, f.line, f.message) for f in own] == [
+        ("P002", 2, "a pipeline cannot be called `engine`")
+    ]
+    named = "pipo: 1\nname: {}\ninput: {{ via: push }}\n" + STDOUT.replace("{", "{{").replace(
+        "}", "}}"
+    )
+    assert codes(named.format("a" * 200)) == []
+    assert codes(named.format("a" * 201)) == ["P002"]
+
+
 def test_reserved_and_shared_names() -> None:
     node = "nodes: { %s: { from: %s, tap: log } }\noutput: { from: %s, to: stdout }"
     assert found(PUSH + node % ("input", "input", "input")) == [("P015", 4, 10)]

@@ -70,7 +70,7 @@ def test_a_file_that_got_another_name(home: Home, workspace: Path) -> None:
         ("none.pipo", NotFound, "there is no file"),
         ("./sub", BadRequest, "is a folder"),
         ("pipe.pipo", BadRequest, "is no plain file"),
-        ("e.pipo", BadRequest, "may not be called 'engine'"),
+        ("e.pipo", InvalidPipeline, "cannot be called `engine`"),
         ("bytes.pipo", BadRequest, "is not UTF-8 text"),
         ("wrong.pipo", InvalidPipeline, "wrong"),
     ],
