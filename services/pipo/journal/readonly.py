@@ -22,6 +22,8 @@ from pipo.journal.rows import Query, Row, Unreadable
 # A locked journal is waited for this long (edge 368).
 BUSY_TIMEOUT_S = 5.0
 _QUEUE = 64
+# Enough for the largest packet several times over.
+HEAP_BYTES_MAX = 512 * 1024 * 1024
 
 
 class ReadonlyRows:
@@ -52,7 +54,7 @@ class ReadonlyRows:
     async def _read(self, sql: str, params: Sequence[Any]) -> list[Row]:
         try:
             return [tuple(row) for row in await self._db.execute_fetchall(sql, params)]
-        except (pysqlite3.Error, ValueError) as error:
+        except (pysqlite3.Error, ValueError, MemoryError) as error:
             raise _unreadable(self._path, error) from error
 
 
@@ -89,8 +91,16 @@ def _rests(path: Path) -> bool:
 
 def _connect(path: Path, unchanging: bool) -> Any:
     uri = f"file:{quote(str(path.absolute()))}?mode=ro{'&immutable=1' if unchanging else ''}"
-    return pysqlite3.connect(uri, uri=True, timeout=BUSY_TIMEOUT_S, isolation_level=None)
+    db = pysqlite3.connect(uri, uri=True, timeout=BUSY_TIMEOUT_S, isolation_level=None)
+    # Of the whole process: a query without measure fails alone, and nobody ends with it.
+    db.execute(f"PRAGMA hard_heap_limit = {HEAP_BYTES_MAX}")
+    return db
 
 
 def _unreadable(path: Path, error: Exception) -> Unreadable:
+    if isinstance(error, MemoryError):
+        return Unreadable(
+            f"{path} cannot be read: that takes more than {HEAP_BYTES_MAX >> 20} MiB of memory",
+            hint="ask for less at once",
+        )
     return Unreadable(f"{path} cannot be read: {error}", hint="try again; look at the disk")

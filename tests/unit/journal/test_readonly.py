@@ -178,3 +178,13 @@ async def test_an_affected_library_reads_nothing(
     monkeypatch.setattr(dbapi2, "sqlite_version", "3.40.1")
     with pytest.raises(UnsafeStorage, match="pysqlite3 carries SQLite 3"):
         await readonly.open_readonly(tmp_path / FILE)
+
+
+@pytest.mark.slow
+async def test_a_query_without_measure_fails_alone(tmp_path: Path) -> None:
+    """A check's query may ask for more than the machine has."""
+    folder = tmp_path / "p"
+    journal = await fill(folder)
+    greedy = "SELECT zeroblob(900000000)"
+    assert read_elsewhere(folder, greedy, "SELECT 1") == [*READ, "Unreadable", "[(1,)]"]
+    await journal.close(clean=True)
