@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from pipo.clock import Clock
-from pipo.errors import Conflict, InvalidPipeline, InvalidState, PipoError, Unavailable
+from pipo.errors import Conflict, InvalidPipeline, InvalidState, PipoError
 from pipo.home import Home
 from pipo.home.config import Config
 from pipo_cli import embedded, stack
@@ -36,7 +36,9 @@ R = TypeVar("R")
 TAIL_EVERY_S = 0.2
 START_POLL_S = 0.1
 CLOSE_TIMEOUT_S = 2.0
-GOING = {"starting", "running", "backoff", "stopping"}
+# A process that is coming up holds its lease for a while before it answers.
+COMING = frozenset({"starting", "backoff", "unreachable"})
+GOING = COMING | {"running", "stopping"}
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -189,16 +191,13 @@ class Foreground:
     async def _resumed(self, path: str, refusal: PipoError) -> dict[str, Any]:
         """The entry of a pipeline that the host has brought up itself, once it is up.
 
+        One that is not up in time is the host's to go on with.
         Raises: `refusal`, if none of this file is going.
         """
         deadline = self._clock.monotonic() + self._config.start_timeout_s
         while entry := await self._going(path):
-            if entry.get("state") != "starting":
+            if entry.get("state") not in COMING or self._clock.monotonic() > deadline:
                 return dict(entry)
-            if self._clock.monotonic() > deadline:
-                raise Unavailable(
-                    f"{entry['name']} does not get past its start", hint="see its log: pipo logs"
-                )
             await asyncio.sleep(START_POLL_S)
         raise refusal
 

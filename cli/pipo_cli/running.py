@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 PORT = click.IntRange(1, 65534)
 CHECK_TIMEOUT_S = 120
 RESUME_POLL_S = 0.1
+# A process that is coming up holds its lease for a while before it answers.
+GOING = frozenset({"starting", "backoff", "unreachable", "running"})
 
 
 @click.command()
@@ -143,7 +145,7 @@ async def _start(
 async def _going(operations: Operations, target: str) -> pipo_pb2.PipelineInfo | None:
     """The pipeline of this name or file, if it runs or is about to."""
     for one in (await operations.list_pipelines()).pipelines:
-        if target in (one.name, one.file) and one.state in ("starting", "running"):
+        if target in (one.name, one.file) and one.state in GOING:
             return one
     return None
 

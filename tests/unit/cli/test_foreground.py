@@ -272,10 +272,11 @@ async def test_a_pipeline_that_was_resumed_first_is_taken_as_started(
         assert run.says("draining x")
 
 
+@pytest.mark.parametrize("state", ["starting", "backoff", "unreachable"])
 async def test_a_pipeline_that_is_being_resumed_is_waited_for(
-    tmp_path: Path, pipelines: Pipelines, url: str
+    tmp_path: Path, pipelines: Pipelines, url: str, state: str
 ) -> None:
-    pipelines.states["x"] = "starting"
+    pipelines.states["x"] = state
     pipelines.start_answer = lambda: RUNS_ALREADY
     async with running(tmp_path, pipelines, "/work/x.pipo") as (run, task):
         await run.until(lambda: pipelines.asked().count("GET /api/pipelines") > 1)

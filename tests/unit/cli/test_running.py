@@ -39,7 +39,9 @@ async def started(host: Resuming, target: str, patience_s: float) -> Any:
 
 @pytest.mark.parametrize("target", ["x", "/work/x.pipo"])
 async def test_what_the_host_resumed_counts_as_started(target: str) -> None:
-    assert (await started(Resuming("starting", "running"), target, 5.0)).pid == 7
+    assert (
+        await started(Resuming("backoff", "unreachable", "starting", "running"), target, 5.0)
+    ).pid == 7
 
 
 @pytest.mark.parametrize(
