@@ -21,8 +21,8 @@ from pipo.journal import reads
 from pipo.journal.sqlite_journal import Recovery, SqliteJournal
 from pipo.lang.model import Pipeline
 from pipo_runner.pipeline.admission import Admission
+from pipo_runner.pipeline.body_budget import BodyBudget
 from pipo_runner.pipeline.executor import Executor
-from pipo_runner.pipeline.http_door import BodyBudget
 from pipo_runner.pipeline.ids import PacketIds
 from pipo_runner.pipeline.intake import PipelineIntake
 from pipo_runner.pipeline.measures import Measures

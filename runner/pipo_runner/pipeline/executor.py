@@ -25,7 +25,7 @@ order of the journal's changes a matter of scheduling.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from pipo.clock import Clock
 from pipo.connectors.contract import Refused, Settlement, StepCall
@@ -40,6 +40,7 @@ from pipo_runner.pipeline.failures import (
     ending,
     packet_error,
 )
+from pipo_runner.pipeline.ledger import Ledger
 from pipo_runner.pipeline.masking import masked_notes
 from pipo_runner.pipeline.plan import FILTERED, SAME, Plan, PlannedNode
 from pipo_runner.pipeline.policy import Wait, decide
@@ -57,12 +58,8 @@ class Stages(Protocol):
     def flush(self) -> None: ...
 
 
-class Stager(Protocol):
-    """The journal, as the stages use it: `stage` joins a commit, `submit` asks for one."""
-
-    def stage(self, *changes: Change) -> None: ...
-
-    def submit(self, *changes: Change, done: Callable[[BaseException | None], None]) -> None: ...
+# Units that one turn of the loop takes, so that a long queue leaves room for others.
+TURN_UNITS_LIMIT: Final = 500
 
 
 class Executor:
@@ -71,7 +68,7 @@ class Executor:
     def __init__(
         self,
         *,
-        journal: Stager,
+        journal: Ledger,
         plan_of: Callable[[int], Plan],
         scopes: Scopes,
         pending: Pending,
@@ -141,12 +138,18 @@ class Executor:
 
     def _turn(self) -> None:
         self._scheduled = False
+        taken = 0
         while self._open and self._free > 0 and (unit := self._ready.pop()) is not None:
             self._free -= 1
+            taken += 1
             if unit.data is UNLOADED:
                 self._timers.spawn(self._load_then_run(unit), name=f"load {unit.id}")
             else:
                 self._advance(unit)
+            if taken == TURN_UNITS_LIMIT:
+                # Units that end in a step give their slots back at once; others want the loop too.
+                self._wake()
+                break
         self._finish_turn()
 
     def _finish_turn(self) -> None:

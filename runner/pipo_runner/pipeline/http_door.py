@@ -14,10 +14,9 @@ from typing import Final, Protocol
 from pipo.connectors.contract import Arrival, HttpAnswer, HttpRequest
 from pipo.payload import encode
 from pipo.rpc.stubs import pipeline_pb2 as pb
+from pipo_runner.pipeline.body_budget import BodyBudget
 from pipo_runner.pipeline.timers import Timers
 
-# Bodies in flight in this process, as a multiple of the packet limit (decision 40).
-BODIES_LIMIT: Final = 8
 MESSAGE_BYTES_LIMIT: Final = 1024 * 1024
 
 
@@ -40,22 +39,6 @@ class _Open:
     head: pb.IngestHead
     pieces: list[bytes] = field(default_factory=list)
     size: int = 0
-
-
-class BodyBudget:
-    """How many bytes of bodies all streams of this process may hold."""
-
-    def __init__(self, limit: int) -> None:
-        self._left = limit
-
-    def take(self, size: int) -> bool:
-        if size > self._left:
-            return False
-        self._left -= size
-        return True
-
-    def give_back(self, size: int) -> None:
-        self._left += size
 
 
 class HttpDoor:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Final, Protocol
+from typing import Final
 
 from pipo.clock import Clock
 from pipo.connectors.contract import (
@@ -25,6 +25,7 @@ from pipo.payload import BadPayload, encode
 from pipo_runner.pipeline.admission import Admission
 from pipo_runner.pipeline.failures import Failure, packet_error
 from pipo_runner.pipeline.ids import PacketIds
+from pipo_runner.pipeline.ledger import Ledger
 from pipo_runner.pipeline.plan import Plan
 from pipo_runner.pipeline.scopes import Scopes
 from pipo_runner.pipeline.settling import Pending
@@ -34,17 +35,13 @@ from pipo_runner.pipeline.units import Unit
 PARSED_GROWTH: Final = 1.4
 
 
-class Committer(Protocol):
-    def submit(self, *changes: Change, done: Callable[[BaseException | None], None]) -> None: ...
-
-
 class PipelineIntake:
     """What the inputs of one pipeline ask (contract.Intake)."""
 
     def __init__(
         self,
         *,
-        journal: Committer,
+        journal: Ledger,
         admission: Admission,
         pending: Pending,
         plan: Callable[[], Plan],

@@ -13,8 +13,14 @@ Note = tuple[str, Any]
 
 
 def masked_json(raw: bytes, mask: Mask) -> bytes:
-    """JSON with every secret masked in its texts; the same bytes when it holds none."""
-    text = raw.decode()
+    """JSON with every secret masked in its texts; the same bytes when it holds none.
+
+    What is no UTF-8 (another process sent it) becomes null.
+    """
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError:
+        return b"null"
     return raw if mask(text) == text else encode(mapped(decode(raw), mask))
 
 

@@ -76,9 +76,15 @@ class Plan:
     output_settings: Settings
     output_rules: Rules
     output_uses_meta: bool
+    rules_use_meta: bool
     output_uses_key: bool
     check_settings: Settings
     messages: Mapping[str, Template | None] = field(default_factory=dict)
+
+    @property
+    def settled_by_write(self) -> bool:
+        """Its check needs no look at the destination: the write itself settles a unit."""
+        return self.check in ("ack", "none")
 
     @property
     def check(self) -> str:
@@ -103,6 +109,7 @@ def make_plan(
     assert output_role is not None, pipeline.output.to
     output_settings = Settings(pipeline.output.settings, output_role.schema, folder)
     rules = Rules.compile(pipeline.output.validate)
+    rules_use_meta = any("meta" in rule.names for _, rule in rules.rules)
     check_schema = _check_schema(pipeline, manifests)
     return Plan(
         version=version,
@@ -112,8 +119,8 @@ def make_plan(
         input_rules={entry.name: Rules.compile(entry.validate) for entry in pipeline.inputs},
         output_settings=output_settings,
         output_rules=rules,
-        output_uses_meta="meta" in output_settings.names
-        or any("meta" in rule.names for _, rule in rules.rules),
+        output_uses_meta="meta" in output_settings.names or rules_use_meta,
+        rules_use_meta=rules_use_meta,
         output_uses_key="meta" in output_settings.names,
         check_settings=Settings(pipeline.delivered.settings, check_schema, folder),
         messages={

@@ -29,7 +29,8 @@ from pipo.rpc.stubs import pipeline_pb2, pipo_pb2
 from pipo.telemetry.logs import logger, mask
 from pipo.telemetry.redaction import Redactor
 from pipo_runner.pipeline.assembly import Parts, Surroundings, assemble, build_inputs
-from pipo_runner.pipeline.http_door import BODIES_LIMIT, BodyBudget, HttpDoor
+from pipo_runner.pipeline.body_budget import BODIES_LIMIT, BodyBudget
+from pipo_runner.pipeline.http_door import HttpDoor
 from pipo_runner.pipeline.outputs import Outputs
 from pipo_runner.pipeline.pushing import Pushes
 from pipo_runner.pipeline.resuming import loader, take_up

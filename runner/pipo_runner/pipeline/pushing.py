@@ -20,7 +20,7 @@ from pipo.errors import BadRequest, NotFound, PipoError, Rejected, Unavailable
 from pipo.lang.model import Input
 from pipo.payload import BadPayload, decode
 from pipo.rpc.stubs import packet_pb2, pipo_pb2
-from pipo_runner.pipeline.http_door import BodyBudget
+from pipo_runner.pipeline.body_budget import BodyBudget
 from pipo_runner.pipeline.timers import Timers
 
 SOURCE_CHARACTERS_LIMIT: Final = 200
@@ -57,8 +57,14 @@ class Pushes:
         Raises: BadRequest; Rejected with the journaled rejection; Unavailable.
         """
         self._mine(request.pipeline)
-        arrival = self._arrival(request.data, request.source, request.input)
-        taken = (await self._intake.take([arrival]))[0]
+        size = len(request.data)
+        if not self._budget.take(size):
+            raise _busy()
+        try:
+            arrival = self._arrival(request.data, request.source, request.input)
+            taken = (await self._intake.take([arrival]))[0]
+        finally:
+            self._budget.give_back(size)
         error = _error_of(taken)
         if error is not None:
             raise error
@@ -168,7 +174,7 @@ class Pushes:
         session.held -= kept
         self._budget.give_back(kept)
         if pieces.refused:
-            raise Unavailable("too many large packets at once", hint="try again in a moment")
+            raise _busy()
         if pieces.size > self._limit:
             raise self._too_large(pieces.size)
         return self._arrival(b"".join(pieces.parts), item.source, item.input)
@@ -259,6 +265,10 @@ def _cut(reply: pipo_pb2.PushStreamReply) -> Iterator[pipo_pb2.PushStreamReply]:
         return
     for start in range(0, len(reply.results), RESULTS_TOGETHER):
         yield pipo_pb2.PushStreamReply(results=reply.results[start : start + RESULTS_TOGETHER])
+
+
+def _busy() -> Unavailable:
+    return Unavailable("too many large packets at once", hint="try again in a moment")
 
 
 def _default_input(inputs: tuple[Input, ...]) -> Input | None:

@@ -17,7 +17,6 @@ from pipo_runner.pipeline.failures import PACKET_ERRORS, DataDamaged, describe
 from pipo_runner.pipeline.plan import Plan
 from pipo_runner.pipeline.recovery import Decision, Finding, decide, unit_of
 from pipo_runner.pipeline.units import OUTPUT, UNLOADED, VERIFY, Unit
-from pipo_runner.pipeline.writing import SETTLED_BY_WRITE
 
 
 def loader(journal: SqliteJournal) -> Callable[[Unit], Awaitable[None]]:
@@ -52,7 +51,7 @@ async def take_up(found: Sequence[PendingUnit], around: Surroundings, parts: Par
         left_ms = _wait_left_ms(unit, plan, around.clock.now_ms())
         finding = Finding(
             written=unit.cursor == VERIFY,
-            settled_by_write=plan.check in SETTLED_BY_WRITE,
+            settled_by_write=plan.settled_by_write,
             wait_left=left_ms > 0,
         )
         decided = decide(finding)

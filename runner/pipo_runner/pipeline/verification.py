@@ -35,7 +35,7 @@ from pipo.errors import Unavailable
 from pipo.journal.changes import Change, DeadLettered, Delivered, Unverified
 from pipo.payload import encode
 from pipo.rpc.stubs import checker_pb2 as pb
-from pipo_runner.pipeline.executor import Executor, Stager
+from pipo_runner.pipeline.executor import Executor
 from pipo_runner.pipeline.failures import (
     PACKET_ERRORS,
     DataDamaged,
@@ -43,6 +43,7 @@ from pipo_runner.pipeline.failures import (
     describe,
     packet_error,
 )
+from pipo_runner.pipeline.ledger import Ledger
 from pipo_runner.pipeline.masking import masked_json
 from pipo_runner.pipeline.plan import Plan
 from pipo_runner.pipeline.scopes import Scopes
@@ -109,7 +110,7 @@ class Verifications:
     def __init__(
         self,
         *,
-        journal: Stager,
+        journal: Ledger,
         executor: Executor,
         scopes: Scopes,
         pending: Pending,

@@ -41,7 +41,7 @@ from pipo.connectors.contract import (
 from pipo.crashpoints import reach
 from pipo.journal.changes import Change, Delivered, Marked, Retried, Writing, Written
 from pipo.payload import encode
-from pipo_runner.pipeline.executor import Executor, Stager
+from pipo_runner.pipeline.executor import Executor
 from pipo_runner.pipeline.failures import (
     PACKET_ERRORS,
     Failure,
@@ -49,6 +49,7 @@ from pipo_runner.pipeline.failures import (
     ending,
     packet_error,
 )
+from pipo_runner.pipeline.ledger import Ledger
 from pipo_runner.pipeline.masking import masked_json
 from pipo_runner.pipeline.plan import Plan
 from pipo_runner.pipeline.policy import Wait, decide
@@ -59,8 +60,6 @@ from pipo_runner.pipeline.units import OUTPUT, VERIFY, Unit
 
 GROUP_UNITS_LIMIT: Final = 256
 GROUP_BYTES_LIMIT: Final = 4 * 1024 * 1024
-# Checks that need no look at the destination are settled with the write itself.
-SETTLED_BY_WRITE: Final = ("ack", "none")
 
 
 @dataclass(slots=True, eq=False)
@@ -87,7 +86,7 @@ class OutputStage:
     def __init__(
         self,
         *,
-        journal: Any,
+        journal: Ledger,
         output_of: Callable[[Plan], Output],
         executor: Executor,
         scopes: Scopes,
@@ -99,8 +98,7 @@ class OutputStage:
         verify: Callable[[Unit, Plan, Mapping[str, Any], bytes], None],
         serial: bool,
     ) -> None:
-        self._journal: Stager = journal
-        self._commit = journal.commit
+        self._journal = journal
         self._output_of = output_of
         self._executor = executor
         self._scopes = scopes
@@ -165,9 +163,9 @@ class OutputStage:
     def _prepare(self, unit: Unit, plan: Plan) -> Prepared | None:
         meta = self._scopes.meta(unit, "output", key=unit.key) if plan.output_uses_meta else {}
         scope = self._scopes.step(unit, "output", with_meta=False) | {"meta": meta}
-        if plan.output_rules.rules and not self._valid(unit, plan, scope):
-            return None
         output = self._output_of(plan)
+        if plan.output_rules.rules and not self._valid(unit, plan, output, scope):
+            return None
         settings = plan.output_settings.render(scope)
         explicit = unit.key or output.explicit_key(settings)
         if explicit is not None and explicit != unit.key and plan.output_uses_key:
@@ -179,8 +177,11 @@ class OutputStage:
         place = f"{plan.pipeline.output.to} {output.place(settings)}"
         return Prepared(unit, plan, settings, key, explicit is not None, output, place)
 
-    def _valid(self, unit: Unit, plan: Plan, scope: Mapping[str, Any]) -> bool:
-        seen = {"data": unit.data, "meta": scope["meta"], "env": scope["env"]}
+    def _valid(self, unit: Unit, plan: Plan, output: Output, scope: Mapping[str, Any]) -> bool:
+        meta = scope["meta"]
+        if plan.rules_use_meta:
+            meta = {**meta, "key": self._key_ahead(unit, plan, output, scope)}
+        seen = {"data": unit.data, "meta": meta, "env": scope["env"]}
         broken = plan.output_rules.broken({**seen, "output": plan.pipeline.output.raw})
         if broken is None:
             return True
@@ -190,6 +191,15 @@ class OutputStage:
         then = plan.pipeline.output.on_invalid.then or "dead_letter"
         self._end(unit, plan, failure, then, "output_invalid")
         return False
+
+    def _key_ahead(self, unit: Unit, plan: Plan, output: Output, scope: Mapping[str, Any]) -> str:
+        """The key that the write would have (O052); the unit's own where it has none to tell yet."""
+        try:
+            explicit = unit.key or output.explicit_key(plan.output_settings.render(scope))
+        except PACKET_ERRORS:
+            # What cannot be rendered is the write's failure, behind the rules.
+            explicit = None
+        return explicit or unit.id
 
     # ── writing ──────────────────────────────────────────────────────────────
 
@@ -220,7 +230,7 @@ class OutputStage:
     async def _write_group(self, group: Sequence[Prepared]) -> None:
         at = self._clock.now_ms()
         if any(p.explicit and p.unit.key is None for p in group):
-            await self._commit(
+            await self._journal.commit(
                 *(Writing(p.unit.id, p.key if p.explicit else None, at) for p in group)
             )
             for p in group:
@@ -247,18 +257,19 @@ class OutputStage:
             if isinstance(result, Exception):
                 failed.append((prepared, result))
             else:
-                written.append((prepared, encode(result)))
+                # Masked once: a check sees the same result before a crash and after it.
+                written.append((prepared, masked_json(encode(result), self._redact)))
         changes: list[Change] = [
             Written(
                 p.unit.id,
-                masked_json(result, self._redact),
+                result,
                 (now - p.unit.entered) * 1000.0,
                 len(written),
                 at,
             )
             for p, result in written
         ]
-        settled = [p for p, _ in written if p.plan.check in SETTLED_BY_WRITE]
+        settled = [p for p, _ in written if p.plan.settled_by_write]
         changes += [Delivered(p.unit.id, None, at, check=p.plan.check) for p in settled]
         if flush.marks:
             changes.append(Marked(flush.marks))
@@ -283,7 +294,7 @@ class OutputStage:
             raise error
         delivered: list[str] = []
         for prepared, result in written:
-            if prepared.plan.check in SETTLED_BY_WRITE:
+            if prepared.plan.settled_by_write:
                 delivered.append(prepared.unit.id)
             else:
                 prepared.unit.holds_slot = self._serial

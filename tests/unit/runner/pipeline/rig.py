@@ -30,7 +30,7 @@ from pipo.lang.model import Pipeline
 from pipo.payload import encode
 from pipo.telemetry.redaction import Redactor
 from pipo_runner.pipeline.assembly import Surroundings, assemble
-from pipo_runner.pipeline.http_door import BodyBudget
+from pipo_runner.pipeline.body_budget import BodyBudget
 from pipo_runner.pipeline.scopes import Scopes
 from pipo_runner.pipeline.timers import Timers
 from pipo_runner.pipeline.units import UNLOADED, Unit

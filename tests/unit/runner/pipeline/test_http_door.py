@@ -10,7 +10,8 @@ import pytest
 
 from pipo.connectors.contract import Arrival, HttpAnswer, HttpRequest
 from pipo.rpc.stubs import pipeline_pb2 as pb
-from pipo_runner.pipeline.http_door import MESSAGE_BYTES_LIMIT, BodyBudget, HttpDoor
+from pipo_runner.pipeline.body_budget import BodyBudget
+from pipo_runner.pipeline.http_door import MESSAGE_BYTES_LIMIT, HttpDoor
 from tests.unit.runner.pipeline.rig import FakeClock, ManualTimers, quiet, until
 
 LIMIT = 100

@@ -28,3 +28,7 @@ def test_notes_are_masked_in_their_details_only() -> None:
         ("log", {"level": "info", "message": "token ***"}),
         ("seen", [1, None]),
     )
+
+
+def test_what_is_no_utf_8_becomes_null() -> None:
+    assert masked_json(b'"\xff"', MASK) == b"null"

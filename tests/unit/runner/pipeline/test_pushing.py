@@ -19,7 +19,7 @@ from pipo.connectors.contract import (
 from pipo.errors import BadRequest, NotFound, PipoError, Rejected, Unavailable
 from pipo.lang.model import Input
 from pipo.rpc.stubs import pipo_pb2 as pb
-from pipo_runner.pipeline.http_door import BodyBudget
+from pipo_runner.pipeline.body_budget import BodyBudget
 from pipo_runner.pipeline.pushing import GROUPS_IN_FLIGHT, RESULTS_TOGETHER, Pushes
 from tests.unit.runner.pipeline.rig import FakeClock, ManualTimers, quiet
 
@@ -439,3 +439,11 @@ async def test_a_stream_for_another_pipeline_ends_with_its_reason() -> None:
     with pytest.raises(PipoError, match="others does not run here"):
         await asyncio.wait_for(door.stream, 1.0)
     assert door.timers.crashes == []
+
+
+async def test_a_single_push_takes_from_the_budget_and_gives_back() -> None:
+    door = Door(PUSH, budget=10)
+    with pytest.raises(Unavailable, match="too many large packets"):
+        await door.push(b'"longer than ten"')
+    for _ in range(3):
+        await door.push(b'"ten by."')

@@ -403,3 +403,22 @@ async def test_each_version_writes_through_its_own_connector() -> None:
 
 async def _source(output: str) -> str:
     return f"pipo: 1\nname: people\ninput: {{ via: push }}\noutput: {{ from: input, {output} }}\n"
+
+
+async def test_rules_see_the_key_that_the_write_would_have() -> None:
+    rig = Rig(KEYED + "  validate: [meta.key == data.email]\n", auto=True)
+    await rig.accept({"email": "a@b.c"})
+    assert [written.key for group in rig.output.writes for written in group] == ["a@b.c"]
+
+
+async def test_rules_that_ask_for_a_key_nothing_can_render_see_the_units_own() -> None:
+    rig = Rig(
+        KEYED.replace('"${data.email}"', '"${lower(data.email)}"')
+        + "  validate: [meta.key == meta.packet_id]\n",
+        auto=True,
+    )
+    await rig.accept({"email": 5})
+    # The rule holds, and the rendering fails as a write does.
+    assert [change.error.code for change in rig.journal.of(journaled.DeadLettered)] == []
+    await rig.timers.elapse(1.0)
+    assert [c.error.code for c in rig.journal.of(journaled.DeadLettered)] == ["output.failed"]
