@@ -116,7 +116,7 @@ def assemble(pipeline: Pipeline, around: Surroundings, recovery: Recovery) -> Pa
         pending=pending,
         plan=around.plans.current,
         scopes=around.scopes,
-        ids=PacketIds(),
+        ids=PacketIds(after=recovery.newest_packet),
         clock=around.clock,
         enqueue=executor.enqueue,
         next_queue_seq=recovery.next_queue_seq,

@@ -18,18 +18,28 @@ _RANDOM_BITS = 80
 _CHANCE_BYTES = _RANDOM_BITS // 8
 _STOCK = 256
 _TIME_PAIRS = 5
+_TIME_CHARS = 2 * _TIME_PAIRS
 _CHANCE_PAIRS = 8
 
 
 class PacketIds:
-    """Makes ids that only rise, also across a clock that steps back."""
+    """Makes ids that only rise, also across a clock that steps back.
 
-    def __init__(self, entropy: Callable[[int], bytes] = os.urandom) -> None:
+    `after` is the newest id of earlier runs: a clock that was set back while the
+    pipeline was down must not make ids below it (R011).
+    """
+
+    def __init__(
+        self, *, after: str | None = None, entropy: Callable[[int], bytes] = os.urandom
+    ) -> None:
         self._entropy = entropy
         self._chance = b""
         self._last_ms = -1
         self._head = ""
         self._last = 0
+        if after is not None:
+            self._head, chance = after[:_TIME_CHARS], after[_TIME_CHARS:]
+            self._last_ms, self._last = _value(self._head), _value(chance)
 
     def next(self, now_ms: int) -> str:
         """A new 26-character id, larger than every one before it."""
@@ -58,3 +68,10 @@ def _text(value: int, pairs: int) -> str:
         value >>= 10
     parts.reverse()
     return "".join(parts)
+
+
+def _value(text: str) -> int:
+    value = 0
+    for letter in text:
+        value = value << 5 | _ALPHABET.index(letter)
+    return value

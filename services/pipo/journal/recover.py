@@ -76,6 +76,7 @@ class Recovery:
     marks: Mapping[str, int]
     version: int | None
     input_state: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    newest_packet: str | None = None
     pause_reason: str | None = None
     ttl_anchor: int | None = None
 
@@ -110,13 +111,20 @@ WHERE back <= patched + 1 ORDER BY unit, seq
 MARKS: Final = "SELECT name, value FROM marks"
 INPUT_STATE: Final = "SELECT input, key, value FROM input_state"
 NEWEST_VERSION: Final = "SELECT max(version) FROM versions"
+# The root that came last: ids are ULIDs.
+NEWEST_PACKET: Final = "SELECT max(id) FROM units WHERE root IS NULL"
 FACTS: Final = "SELECT key, value FROM meta WHERE key IN ('pause_reason', 'ttl_anchor')"
 
 
 async def recover(rows: Rows) -> Recovery:
     """The state a run starts from. Raises: Unreadable."""
-    found, marks, states, version, facts = await rows.together(
-        (PENDING_UNITS, ()), (MARKS, ()), (INPUT_STATE, ()), (NEWEST_VERSION, ()), (FACTS, ())
+    found, marks, states, version, newest, facts = await rows.together(
+        (PENDING_UNITS, ()),
+        (MARKS, ()),
+        (INPUT_STATE, ()),
+        (NEWEST_VERSION, ()),
+        (NEWEST_PACKET, ()),
+        (FACTS, ()),
     )
     data = await _data(rows, _resident(found))
     units = [PendingUnit(*(*row[1:], data.get(row[1]))) for row in found]
@@ -127,6 +135,7 @@ async def recover(rows: Rows) -> Recovery:
         next_queue_seq=max((unit.queue_seq for unit in units), default=0) + 1,
         marks=dict(marks),
         version=version[0][0],
+        newest_packet=newest[0][0],
         input_state=_by_input(states),
         pause_reason=kept.get("pause_reason"),
         ttl_anchor=int(anchor) if anchor is not None else None,

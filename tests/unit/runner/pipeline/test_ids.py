@@ -26,3 +26,12 @@ def test_a_carry_passes_from_letter_to_letter() -> None:
     ids = PacketIds(entropy=lambda count: b"\xff" * count)
     first, second = ids.next(1), ids.next(1)
     assert int(ULID.from_str(second)) == int(ULID.from_str(first)) + 1
+
+
+@pytest.mark.seed("R011")
+def test_ids_go_on_above_those_of_earlier_runs() -> None:
+    before = PacketIds().next(1_760_130_828_263)
+    later = PacketIds(after=before)
+    behind, ahead = later.next(5), later.next(1_760_130_828_264)
+    assert before < behind < ahead
+    assert int(ULID.from_str(behind)) == int(ULID.from_str(before)) + 1
