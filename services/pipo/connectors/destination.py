@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
+
+from pipo.connectors.contract import WriteFailed
+from pipo.home import permissions
+
+_REFUSED = frozenset({errno.EACCES, errno.EPERM})
+_HINTS = {
+    errno.ENOSPC: "free some disk space",
+    errno.EDQUOT: "free some of the quota",
+    errno.EROFS: "the file system is mounted read-only",
+}
 
 Identity = tuple[int, int]
 
@@ -40,3 +51,20 @@ def sync_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def cannot_write(path: str, error: OSError) -> WriteFailed:
+    """Why a destination's file cannot be written, with whose it is and what mends it (R46)."""
+    named = error.filename if isinstance(error.filename, str) else path
+    if error.errno in _REFUSED:
+        refusal = permissions.refused(Path(named), doing="write")
+        return WriteFailed(refusal.message, hint=refusal.hint)
+    return WriteFailed(f"{named}: {error.strerror or error}", hint=_HINTS.get(error.errno or 0, ""))
+
+
+def cannot_open(path: str) -> WriteFailed | None:
+    """The same for a library that says no more than that it cannot; None when the modes allow it."""
+    place = path if os.path.exists(path) else os.path.dirname(path)
+    if os.access(place, os.W_OK):
+        return None
+    return cannot_write(path, PermissionError(errno.EACCES, "Permission denied", path))

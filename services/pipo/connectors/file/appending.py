@@ -24,20 +24,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipo.connectors.contract import Repeat, WriteFailed
-from pipo.connectors.destination import Identity, make_folder, sync_folder
+from pipo.connectors.contract import Repeat
+from pipo.connectors.destination import Identity, cannot_write, make_folder, sync_folder
 from pipo.connectors.file import lookup
 from pipo.connectors.file.lookup import Place
 
 # The journal may be this many appends behind; a repeated write is looked for in them.
 APPENDS_LOOKED_AT = 256
-
-_HINTS = {
-    errno.ENOSPC: "free some disk space",
-    errno.EDQUOT: "free some of the quota",
-    errno.EACCES: "check the permissions",
-    errno.EROFS: "the file system is mounted read-only",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +91,7 @@ class AppendedFile:
             self._keep(made)
         except OSError as error:
             self.close()
-            raise _failure(self._path, error) from error
+            raise cannot_write(self._path, error) from error
         return [self._result(record, found, made) for record in records]
 
     def close(self) -> None:
@@ -243,8 +236,3 @@ def _stat(path: str) -> os.stat_result | None:
 
 def _identity(found: os.stat_result) -> Identity:
     return found.st_dev, found.st_ino
-
-
-def _failure(path: str, error: OSError) -> WriteFailed:
-    reason = error.strerror or str(error)
-    return WriteFailed(f"{error.filename or path}: {reason}", hint=_HINTS.get(error.errno or 0, ""))

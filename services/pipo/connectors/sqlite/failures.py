@@ -7,6 +7,7 @@ import re
 import apsw
 
 from pipo.connectors.contract import Refused, WriteFailed
+from pipo.connectors.destination import cannot_open, cannot_write
 from pipo.connectors.sqlite.rows import Row, Shape
 from pipo.connectors.sqlite.statements import quoted
 
@@ -40,14 +41,14 @@ def whole_failure(path: str, error: Exception) -> WriteFailed:
             )
         case apsw.FullError():
             return WriteFailed(f"no room left to write {path}", hint="free some disk space")
-        case apsw.ReadOnlyError() | apsw.PermissionsError():
-            return WriteFailed(f"{path} cannot be written: {error}", hint="check its permissions")
+        case apsw.ReadOnlyError() | apsw.PermissionsError() | apsw.CantOpenError():
+            return cannot_open(path) or WriteFailed(f"{path} cannot be written: {error}")
         case apsw.NotADBError():
             return WriteFailed(f"{path} is not a SQLite database", hint="set another `path`")
         case apsw.CorruptError():
             return WriteFailed(f"{path} is damaged: {error}", hint="restore it from a backup")
         case OSError():
-            return WriteFailed(f"{error.filename or path}: {error.strerror or error}")
+            return cannot_write(path, error)
         case _:
             return WriteFailed(f"{path}: {error}")
 
