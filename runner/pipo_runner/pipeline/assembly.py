@@ -134,7 +134,12 @@ def assemble(pipeline: Pipeline, around: Surroundings, recovery: Recovery) -> Pa
         budget=around.budget,
     )
     measures = Measures(around.journal)
-    around.journal.commit_observer = measures.committed
+
+    def landed(group_size: int, seconds: float) -> None:
+        measures.committed(group_size, seconds)
+        executor.turn_now()
+
+    around.journal.commit_observer = landed
 
     def settled(ended: list[Unit], settlement: Settlement) -> None:
         admission.give_back(len(ended))

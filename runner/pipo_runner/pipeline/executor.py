@@ -136,7 +136,13 @@ class Executor:
             self._scheduled = True
             self._timers.soon(self._turn)
 
+    def turn_now(self) -> None:
+        """Takes a turn that is due, at the end of a landing: a lone packet waits for no other."""
+        self._turn()
+
     def _turn(self) -> None:
+        if not self._scheduled:
+            return
         self._scheduled = False
         taken = 0
         while self._open and self._free > 0 and (unit := self._ready.pop()) is not None:
