@@ -68,7 +68,9 @@ async def run(
 ) -> None:
     """Runs the stack and the pipelines until a signal, then ends both in order.
 
-    Raises: PipoError, if the stack or one of the pipelines does not start; then all is stopped.
+    A pipeline that cannot start is named, and the others run on.
+    Raises: PipoError, if the stack does not start, a file is broken, or no pipeline starts; then
+        all is stopped.
     """
     home.ensure()
     config = replace(config, listen=listen or config.listen)
@@ -121,6 +123,8 @@ class Foreground:
         self._clock = clock
         self._gateway: Gateway | None = None
         self._started: list[dict[str, Any]] = []
+        self._starting: str | None = None
+        self._failed: PipoError | None = None
         self._tails: dict[str, Tail] = {}
 
     async def run(self) -> None:
@@ -154,7 +158,23 @@ class Foreground:
             stack.ready(self._home, self._config, self._supervisor, self._clock)
         )
         for file in self._files:
-            self._started.append(await self._unless_ended(self._named(file)))
+            self._starting = file
+            try:
+                self._started.append(await self._unless_ended(self._named(file)))
+            except BrokenFile:
+                # The author's to mend before anything runs.
+                raise
+            except PipoError as error:
+                # One damaged journal must not keep its neighbours from their work (R38).
+                if len(self._files) == 1:
+                    raise
+                self._failed = error
+                self._screen.err(f"error: {error.message}")
+                if error.hint:
+                    self._screen.err(f"  hint: {error.hint}")
+        self._starting = None
+        if self._failed is not None and not self._started:
+            raise self._failed
         for line in welcome(
             url=self._gateway.url,
             grpc=f"{self._config.bind}:{self._config.listen + 1}",
@@ -213,9 +233,9 @@ class Foreground:
 
         Without it that one would only be suspended, and come up again with the next stack.
         """
-        if self._gateway is None or len(self._started) == len(self._files):
+        if self._gateway is None or self._starting is None:
             return []
-        path = os.path.join(os.getcwd(), self._files[len(self._started)])
+        path = os.path.join(os.getcwd(), self._starting)
         try:
             entry = await self._going(path)
         except PipoError:

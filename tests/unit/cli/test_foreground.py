@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from pipo.clock import SystemClock
-from pipo.errors import InvalidState, Unavailable
+from pipo.errors import InvalidState, PipoError, Unavailable
 from pipo.home import Home
 from pipo.home.config import Config
 from pipo_cli import draining, foreground, stack
@@ -384,3 +384,39 @@ def test_a_service_is_named_once() -> None:
     foreground._service_said(screen, "checker", f"{warning} service=checker")
     screen.close(1)
     assert screen.errs == [f"checker | {warning}"]
+
+
+async def test_a_pipeline_that_cannot_start_leaves_its_neighbours_running(
+    tmp_path: Path, pipelines: Pipelines, url: str
+) -> None:
+    """R38: one damaged journal does not keep the others down."""
+    start = pipelines.start_answer
+
+    def but_for_x() -> tuple[int, Any]:
+        if json.loads(pipelines.seen[-1][2])["file"].endswith("x.pipo"):
+            return 503, {
+                "error": "journal.db is damaged",
+                "hint": "put it back",
+                "code": "unavailable",
+            }
+        return start()
+
+    pipelines.start_answer = but_for_x
+    async with running(tmp_path, pipelines, "/work/x.pipo", "/work/y.pipo") as (run, task):
+        await run.until(lambda: run.says("Pipo is running"))
+        assert run.says("/work/x.pipo did not start")
+        assert run.says("error: journal.db is damaged")
+        assert run.says("  hint: put it back")
+        run.end.ask()
+        await task
+    assert pipelines.states == {"x": "stopped", "y": "stopped"}
+
+
+async def test_nothing_that_starts_is_a_failed_run(
+    tmp_path: Path, pipelines: Pipelines, url: str
+) -> None:
+    damaged = {"error": "journal.db is damaged", "hint": "", "code": "unavailable"}
+    pipelines.start_answer = lambda: (503, damaged)
+    async with running(tmp_path, pipelines, "/work/x.pipo", "/work/y.pipo") as (_, task):
+        with pytest.raises(PipoError, match="damaged"):
+            await task
