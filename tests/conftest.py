@@ -6,6 +6,8 @@ ran and passed. `tests/seeds/statements.txt` lists every id.
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,6 +26,15 @@ NOT_BUILT = {
     "R048": "the dashboard's agent tab",
     "R057": "the test packet card",
 }
+
+
+@pytest.fixture(autouse=True)
+def umask_left_alone() -> Iterator[None]:
+    """A home narrows its process's umask; the next test starts from what it was."""
+    before = os.umask(0o022)
+    os.umask(before)
+    yield
+    os.umask(before)
 
 
 class SeedCoverage:

@@ -21,7 +21,8 @@ def home(tmp_path: Path) -> Path:
     if os.geteuid() != 0:
         pytest.skip("only root can make a folder that belongs to somebody else")
     folder = tmp_path / "home"
-    folder.mkdir(mode=0o755)
+    folder.mkdir()
+    folder.chmod(0o755)
     return folder
 
 
