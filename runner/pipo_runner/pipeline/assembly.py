@@ -137,7 +137,7 @@ def assemble(pipeline: Pipeline, around: Surroundings, recovery: Recovery) -> Pa
 
     def landed(group_size: int, seconds: float) -> None:
         measures.committed(group_size, seconds)
-        executor.turn_now()
+        executor.turn()
 
     around.journal.commit_observer = landed
 

@@ -134,13 +134,13 @@ class Executor:
     def _wake(self) -> None:
         if self._open and not self._scheduled and self._free > 0 and len(self._ready):
             self._scheduled = True
-            self._timers.soon(self._turn)
+            self._timers.soon(self.turn)
 
-    def turn_now(self) -> None:
-        """Takes a turn that is due, at the end of a landing: a lone packet waits for no other."""
-        self._turn()
+    def turn(self) -> None:
+        """Takes the turn that is due, if one is.
 
-    def _turn(self) -> None:
+        Called by the loop, and at the end of a landing, so that a lone packet waits for no other.
+        """
         if not self._scheduled:
             return
         self._scheduled = False

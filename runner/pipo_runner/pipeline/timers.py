@@ -22,7 +22,7 @@ class Timers:
         self._readers: set[asyncio.Task[Any]] = set()
         self._reading_over = False
 
-    def after(self, delay_s: float, call: Callable[..., None], *args: Any) -> asyncio.TimerHandle:
+    def after(self, delay_s: float, call: Callable[..., None], *args: Any) -> None:
         """Calls back in `delay_s` seconds, unless the waits are given back first."""
 
         def fire() -> None:
@@ -31,7 +31,6 @@ class Timers:
 
         handle = asyncio.get_running_loop().call_later(delay_s, fire)
         self._handles.add(handle)
-        return handle
 
     def soon(self, call: Callable[[], None]) -> None:
         """Calls back in the next turn of the loop."""
@@ -42,10 +41,6 @@ class Timers:
             call(*args)
         except Exception as error:
             self._on_crash(error)
-
-    def cancel(self, handle: asyncio.TimerHandle) -> None:
-        handle.cancel()
-        self._handles.discard(handle)
 
     def spawn(self, work: Coroutine[Any, Any, Any], *, name: str) -> asyncio.Task[Any]:
         """Runs a coroutine as a named task of this owner."""

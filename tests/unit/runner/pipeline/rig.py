@@ -91,9 +91,8 @@ class ManualTimers(Timers):
         self._clock = clock
         self._due: list[tuple[float, Callable[..., None], tuple[Any, ...]]] = []
 
-    def after(self, delay_s: float, call: Callable[..., None], *args: Any) -> asyncio.TimerHandle:
+    def after(self, delay_s: float, call: Callable[..., None], *args: Any) -> None:
         self._due.append((self._clock.passed_s + delay_s, call, args))
-        return asyncio.get_running_loop().call_later(3600, _nothing)
 
     @property
     def waits_s(self) -> list[float]:
@@ -111,10 +110,6 @@ class ManualTimers(Timers):
             await quiet()
         self._clock.passed_s = end
         await quiet()
-
-
-def _nothing() -> None:
-    """What a manual wait does on the loop."""
 
 
 @dataclass
