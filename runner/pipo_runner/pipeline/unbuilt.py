@@ -14,7 +14,7 @@ def refuse_unbuilt(pipeline: Pipeline) -> None:
     """Refuses what the language knows and this build does not run, each by its name."""
     for entry in pipeline.inputs:
         connectors.require_built("input", entry.via, entry.settings)
-    missing = [name for name, used in _unbuilt(pipeline) if used]
+    missing = [name for name, used in later(pipeline) if used]
     if missing:
         raise InvalidState(
             f"{pipeline.name} uses what is not built yet: {', '.join(missing)}",
@@ -29,7 +29,8 @@ def refuse_unbuilt(pipeline: Pipeline) -> None:
         connectors.require_there("checks", pipeline.output.to)
 
 
-def _unbuilt(pipeline: Pipeline) -> list[tuple[str, bool]]:
+def later(pipeline: Pipeline) -> list[tuple[str, bool]]:
+    """Each name of what this build does not run, and whether the pipeline uses it."""
     policies = [node.on_error for node in pipeline.nodes]
     policies += [pipeline.output.on_error, pipeline.delivered.on_fail]
     thens = {policy.then for policy in policies} | {pipeline.output.on_invalid.then}

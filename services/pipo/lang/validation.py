@@ -43,7 +43,7 @@ _TYPES = {
     "object": "a map",
     "null": "nothing",
 }
-_PATTERNS = {
+PATTERNS = {
     DURATION: "a duration such as 250ms, 10s, 5m, 1.5h, 7d",
     NAME: "lower-case letters, digits and `-`",
     NODE_ID: "letters, digits, `_` and `-`, with a letter or `_` first",
@@ -54,6 +54,7 @@ _PATTERNS = {
     r"^([01][0-9]|2[0-3]):[0-5][0-9]$": 'a time of day such as "06:30"',
     r"^[0-9]{1,3}%$": "a percentage such as 80%",
 }
+"""What a pattern asks for, in words."""
 _LIMITS = {
     "minimum": "at least {}",
     "maximum": "at most {}",
@@ -198,7 +199,7 @@ class _Reader:
                 return self._missing(error, node, path)
             case "type":
                 wanted = " or ".join(_TYPES.get(t, t) for t in error.kind.types)
-                wanted = _PATTERNS.get(self._rule(error).get("pattern", ""), wanted)
+                wanted = PATTERNS.get(self._rule(error).get("pattern", ""), wanted)
                 hint = _type_hint(error.kind.types, node) or self._description(error)
                 return Fault(node, path, f"{name} takes {wanted}, found {seen}", hint)
             case "enum":
@@ -208,7 +209,7 @@ class _Reader:
                     node, path, f"{name} must be {self._rule(error)['const']}, found {seen}"
                 )
             case "pattern":
-                wanted = _PATTERNS.get(error.kind.pattern, f"a text like {error.kind.pattern}")
+                wanted = PATTERNS.get(error.kind.pattern, f"a text like {error.kind.pattern}")
                 hint = self._description(error)
                 return Fault(node, path, f"{name} takes {wanted}, found {seen}", hint)
             case "uniqueItems":
@@ -245,7 +246,7 @@ class _Reader:
         name = str(error.instance)
         key = node.key(name) if isinstance(node, Map) else None
         pattern = getattr(error.kind, "pattern", "")
-        wanted = _PATTERNS.get(pattern, f"a text like {pattern}" if pattern else error.message)
+        wanted = PATTERNS.get(pattern, f"a text like {pattern}" if pattern else error.message)
         message = f"the name `{name[:60]}` in {self._name(path)} is not {wanted}"
         return Fault(key or node, (*path, name), message)
 
