@@ -49,7 +49,11 @@ class _Fault(Exception):
 
 
 def load(text: str, file: str) -> Loaded:
-    """The tree of one YAML document; never raises for anything a text can be."""
+    """The tree of one YAML document; never raises for anything a text can be.
+
+    A byte order mark is no part of the text: the parser's marks do not count it.
+    """
+    text = text.removeprefix("\ufeff")
     composer = _Composer(text)
     try:
         _refuse_size(text)
@@ -153,6 +157,9 @@ class _Composer:
         place = _place_in(self._text, index)
         if self._text[index : index + 1] == "\t":
             return _Fault(place, "a tab cannot be indentation", "indent with blanks")
+        if self._text[max(0, index - 1) : index + 1] == "${":
+            hint = 'put quotes around a text with a template: "${…}"'
+            return _Fault(place, "inside `{ }` and `[ ]` a plain text cannot hold a `{`", hint)
         context = ""
         if error.context and error.context_mark:
             start = _place(error.context_mark)

@@ -14,7 +14,7 @@ from pipo.lang.document import Place, Scalar
 
 _BREAK = re.compile(r"\r\n|[\n\r\x85\u2028\u2029]")
 _FOLD = re.compile(r"[ \t]*(?:\r\n|[\n\r\x85\u2028\u2029])[ \t\n\r\x85\u2028\u2029]*")
-_PROPERTIES = re.compile(r"(?:[!&][^\s]*\s+)+")
+_PROPERTIES = re.compile(r"(?:[!&][^\s]*\s+(?:#[^\n\r]*\s+)*)+")
 _HEADER = re.compile(r"[|>][^\n\r]*(?:\r\n|[\n\r]|\Z)")
 _ESCAPE = re.compile(r"\\(?:x..|u.{4}|U.{8}|(?:\r\n|[\n\r])[ \t]*|.)", re.DOTALL)
 

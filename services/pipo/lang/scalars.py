@@ -19,6 +19,8 @@ _WORDS = {
 _INTEGER = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
 _ENDLESS = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
+_DIGITS_LIMIT = 3000
+"""The digits of a whole number, a power of 16 too: Python prints at most 4300 decimal ones."""
 _CORE = "tag:yaml.org,2002:"
 _TYPES: dict[str, tuple[type, ...]] = {
     "null": (type(None),),
@@ -35,7 +37,7 @@ class BadScalar(ValueError):
 def resolve(text: str) -> Any:
     """The value of a plain scalar.
 
-    Raises: BadScalar, for a whole number of more digits than Python reads.
+    Raises: BadScalar, for a whole number of more than `_DIGITS_LIMIT` digits.
     """
     if text in _WORDS:
         return _WORDS[text]
@@ -77,9 +79,8 @@ def shown(tag: str) -> str:
 
 
 def _whole(text: str) -> int:
-    try:
-        if text.startswith(("0o", "0x")):
-            return int(text[2:], 8 if text[1] == "o" else 16)
-        return int(text)
-    except ValueError:
-        raise BadScalar(f"a whole number of {len(text)} digits is too long") from None
+    base = {"0o": 8, "0x": 16}.get(text[:2], 10)
+    # Python reads any number of octal and hexadecimal digits, but prints none of such numbers.
+    if len(text) > _DIGITS_LIMIT:
+        raise BadScalar(f"a whole number of {len(text)} digits is too long")
+    return int(text if base == 10 else text[2:], base)

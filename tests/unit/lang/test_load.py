@@ -119,6 +119,12 @@ def test_merge_keys() -> None:
     assert merged.entries["k"][0].place == Place(3, 7)
 
 
+@pytest.mark.parametrize("text", ["a: 1\na: 2\n", "a: b: c", "a: \x07", "\ta: 1", "{a: 1, a: 2}"])
+def test_a_byte_order_mark_is_no_part_of_a_file(text: str) -> None:
+    assert places("\ufeff" + text) == places(text)
+    assert read("\ufeffa: 1") == {"a": 1}
+
+
 def test_an_empty_text_is_a_null() -> None:
     assert read("") is None
     assert read("# nothing\n") is None
@@ -144,6 +150,8 @@ def test_an_empty_text_is_a_null() -> None:
         ("a: \udcff", 1, 4, "the character U+DCFF cannot stand in a file"),
         ("<<: 5", 1, 5, "`<<` merges a map, or a list of maps"),
         ("a: " + "9" * 5000, 1, 4, "a whole number of 5000 digits is too long"),
+        ("a: 0x" + "f" * 5000, 1, 4, "a whole number of 5002 digits is too long"),
+        ("a: {b: ${c}}", 1, 9, "inside `{ }` and `[ ]` a plain text cannot hold a `{`"),
         ("[" * 101 + "]" * 101, 1, 101, "nested more than 100 levels deep"),
         ("a: b: c", 1, 5, "not well-formed YAML: mapping values are not allowed in this context"),
     ],

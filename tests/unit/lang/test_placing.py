@@ -37,12 +37,15 @@ folded: >-   # a comment
 
   three ${data.d}
 anchored: &name !!str "x ${data.a}"
+tagged: !!str  # a comment
+  "x ${data.a}"
 flow: {a: "${data.a}", b: ["x ${data.b}"]}
 """
 
 
-def test_every_name_is_found_where_it_stands() -> None:
-    root = load(FILE, "x.pipo").root
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+def test_every_name_is_found_where_it_stands(mark: str) -> None:
+    root = load(mark + FILE, "x.pipo").root
     assert root is not None
     lines = FILE.split("\n")
     count = 0
@@ -51,7 +54,7 @@ def test_every_name_is_found_where_it_stands() -> None:
             place = place_of(scalar, name.start())
             assert lines[place.line - 1][place.col - 1 :].startswith(name[0]), (key, name, place)
             count += 1
-    assert count == 22
+    assert count == 23
 
 
 @pytest.mark.parametrize("newline", ["\n", "\r\n"])
