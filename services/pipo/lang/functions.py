@@ -167,15 +167,22 @@ HELPERS: Final = {
         Helper("exists", 1, exists, "whether x is neither null nor missing"),
         Helper("len", 1, length, "UTF-16 units, items or keys of x; 0 for null or missing"),
         Helper("size", 1, size, "UTF-8 bytes of a text, else of its JSON; 0 for missing"),
-        Helper("type", 1, type_name, "string number boolean null undefined array object"),
-        Helper("lower", 1, lower, "the text in lower case"),
-        Helper("upper", 1, upper, "the text in upper case"),
-        Helper("trim", 1, trim, "the text without blanks around it"),
-        Helper("matches", 2, matches, "whether the RE2 pattern is found anywhere in the text"),
+        Helper(
+            "type",
+            1,
+            type_name,
+            "the kind of x: string, number, boolean, null, undefined, array or object",
+        ),
+        Helper("lower", 1, lower, "the text x in lower case"),
+        Helper("upper", 1, upper, "the text x in upper case"),
+        Helper("trim", 1, trim, "the text x without blanks around it"),
+        Helper("matches", 2, matches, "whether the RE2 pattern y is found anywhere in the text x"),
         Helper("default", 2, default, "y when x is null or missing, else x"),
         Helper("json", 1, json, "x as JSON text; missing for missing"),
         Helper("now", 0, now, "the time, in milliseconds since 1970", timed=True),
-        Helper("iso", 1, iso, "a time (now, without one) as 2026-01-31T08:30:00.000Z", timed=True),
-        Helper("duration", 1, duration, "a text such as 5m in milliseconds"),
+        Helper(
+            "iso", 1, iso, "the time x (now, without one) as 2026-01-31T08:30:00.000Z", timed=True
+        ),
+        Helper("duration", 1, duration, "a text such as 5m, in milliseconds"),
     )
 }

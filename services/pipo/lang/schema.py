@@ -61,13 +61,15 @@ FROM: Final[Schema] = {
     "description": "Where packets come from: an input, a node, `route.branch`, or a list of them.",
 }
 WITH: Final[Schema] = {"type": "object", "description": "The connector's settings."}
-RULES: Final = _list("Expressions that must hold, in order.", {"type": "string"})
-MESSAGE: Final = _text("A template for the error's text.")
+RULES: Final = _list("Expressions that must all hold, judged in order.", {"type": "string"})
+MESSAGE: Final = _text("A template for the error's text; the raw error unless set.")
 AFTERWARDS: Final = _word("What becomes of the packet.", *THEN, default="dead_letter")
 
 ERROR_POLICY: Final = {
     "retry": _whole("Attempts after the first.", minimum=0, default=0),
-    "backoff": _word("How the delay grows.", "fixed", "exponential", default="fixed"),
+    "backoff": _word(
+        "Whether each wait is `delay`, or doubles from it.", "fixed", "exponential", default="fixed"
+    ),
     "delay": _span("The wait before the first retry.", "1s"),
     "max_delay": _span("The longest single wait.", "1m"),
     "then": AFTERWARDS,
@@ -77,7 +79,10 @@ ERROR_POLICY: Final = {
 ON_INVALID: Final = _closed(
     {
         "respond": _whole("The HTTP status of a rejection.", minimum=400, maximum=599, default=422),
-        "then": _word("What else happens.", *THEN),
+        "then": _word(
+            "What else happens; an input takes only `agent`, the output does `dead_letter` unless set.",
+            *THEN,
+        ),
         "message": MESSAGE,
     },
     "What a failed rule leads to.",
@@ -115,8 +120,8 @@ NODE: Final = _closed(
     {
         "from": FROM,
         "label": _text("A name to show."),
-        "tap": _text("A side effect that leaves data unchanged."),
-        "transform": _text("What makes new data."),
+        "tap": _text("A side effect that leaves data unchanged: a connector, or `fn.<name>`."),
+        "transform": _text("What makes new data: a connector, or `fn.<name>`."),
         "filter": _text("An expression; packets for which it is false end as filtered."),
         "route": {
             "type": "object",
@@ -158,14 +163,16 @@ OUTPUT: Final = _closed(
 DELIVERED: Final = _closed(
     {
         "check": _text("How a written packet is verified.", default="ack"),
-        "with": WITH,
+        "with": {**WITH, "description": "The check's settings."},
         "within": _span("How long the check keeps looking.", "10s"),
         "on_fail": _closed(ERROR_POLICY, "What an unverified packet leads to."),
         "stall": _closed(
             {
                 "after": _span("How long nothing may get through."),
-                "then": _word("What happens.", "notify", "pause", "agent", default="notify"),
-                "message": _text("A template for the event's text."),
+                "then": _word(
+                    "What happens besides the event.", "notify", "pause", "agent", default="notify"
+                ),
+                "message": _text("A template for the event's text; a built-in one unless set."),
             },
             "Notices when packets wait and none gets through.",
             "after",
@@ -177,7 +184,7 @@ DELIVERED: Final = _closed(
 LIFETIME: Final = _closed(
     {
         "ttl": _span("How long the pipeline lives, from its first start."),
-        "max_packets": _whole("How many packets it accepts.", minimum=1),
+        "max_packets": _whole("How many packets it accepts, all inputs together.", minimum=1),
         "until": _text("An expression on `stats`; when it holds, the pipeline ends."),
         "on_end": _word("How it ends.", "drain", "stop", default="drain"),
         "drain_timeout": _span("How long a drain may take.", "2m"),
@@ -206,11 +213,11 @@ AGENT: Final = _closed(
 
 AGENT_BUDGET: Final = _closed(
     {
-        "per_day": {"type": "number", "minimum": 0, "description": "USD a day."},
+        "per_day": {"type": "number", "minimum": 0, "description": "US dollars a day."},
         "reset_at": _text(
             "When the day starts.", pattern=r"^([01][0-9]|2[0-3]):[0-5][0-9]$", default="00:00"
         ),
-        "per_packet": _whole("Tokens a packet.", minimum=1),
+        "per_packet": _whole("Tokens for one packet.", minimum=1),
         "warn_at": _text("A warning at this part of the day's budget.", pattern=r"^[0-9]{1,3}%$"),
     },
     "What agent nodes may cost.",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipo.connectors.contract import Manifest, OutputRole, Role
+from pipo.connectors.contract import Manifest, OutputRole, Role, Schema
 from pipo.connectors.http.request import request_schema
 from pipo.connectors.schema import (
     METHODS,
@@ -37,30 +37,44 @@ _AUTH = {
     "description": "What a request must show; both kinds may be combined.",
 }
 
+_INPUT: Schema = {
+    **closed(
+        path=text("The route, behind `/in/<pipeline>`.", default="/", pattern=r"^(/|\$\{)"),
+        method=choice("The method it answers to.", *METHODS, default="POST"),
+        auth=_AUTH,
+        respond=choice(
+            "When it answers: once the packet is on disk, or once it has settled.",
+            "accepted",
+            "delivered",
+            default="accepted",
+        ),
+        timeout=duration("How long `respond: delivered` waits.", default="30s"),
+        listen=integer(
+            "A port of its own on 127.0.0.1, beside the gateway's.", minimum=1, maximum=65535
+        ),
+    ),
+    "description": "Takes HTTP requests, each a packet.",
+}
+
 MANIFEST = Manifest(
     name="http",
     summary="Takes HTTP requests, and sends them.",
-    input=Role(
-        closed(
-            path=text("The route, behind /in/<pipeline>.", default="/", pattern=r"^(/|\$\{)"),
-            method=choice("The method it answers to.", *METHODS, default="POST"),
-            auth=_AUTH,
-            respond=choice(
-                "When it answers: once the packet is on disk, or once it has settled.",
-                "accepted",
-                "delivered",
-                default="accepted",
-            ),
-            timeout=duration("How long `respond: delivered` waits.", default="30s"),
-            listen=integer(
-                "A port of its own on 127.0.0.1, beside the gateway's.", minimum=1, maximum=65535
-            ),
-        )
+    input=Role(_INPUT),
+    tap=Role(
+        request_schema("Sends a request; data stays as it is.", "`<packet_id>:<node>`"),
+        effect="external",
     ),
-    tap=Role(request_schema("<packet_id>:<node>"), effect="external"),
-    transform=Role(request_schema("<packet_id>:<node>"), effect="external"),
+    transform=Role(
+        request_schema(
+            "Sends a request; the answer becomes the data, parsed when it is JSON.",
+            "`<packet_id>:<node>`",
+        ),
+        effect="external",
+    ),
     output=OutputRole(
-        request_schema("the packet's key"), effect="write", checks=("status", "follow_up")
+        request_schema("Sends one request for each packet.", "the packet's key"),
+        effect="write",
+        checks=("status", "follow_up"),
     ),
     checks={
         "status": Role(closed(success=statuses("The stored statuses that pass."))),

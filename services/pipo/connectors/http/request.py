@@ -6,15 +6,15 @@ from pipo.connectors.contract import Schema
 from pipo.connectors.schema import METHODS, anything, choice, closed, map_of, statuses, text
 
 
-def request_schema(idempotency: str) -> Schema:
+def request_schema(description: str, idempotency: str) -> Schema:
     """The `with:` of a request; `idempotency` says what its Idempotency-Key is."""
-    return closed(
+    made = closed(
         required=("url",),
         method=choice("The request's method.", *METHODS, default="POST"),
         url=text("Where the request goes."),
         headers=map_of(
             {"type": "string"},
-            f"The request's headers. Idempotency-Key is {idempotency} unless set.",
+            f"The request's headers. `Idempotency-Key` is {idempotency} unless set.",
         ),
         body=anything(
             "What is sent: a text as text/plain, anything else as JSON; `data` unless set. "
@@ -22,3 +22,4 @@ def request_schema(idempotency: str) -> Schema:
         ),
         success=statuses("The statuses that count as success."),
     )
+    return {**made, "description": description}

@@ -9,15 +9,18 @@ MANIFEST = Manifest(
     name="pipeline",
     summary="Hands each packet to another pipeline, exactly once.",
     input=Role(
-        closed(
-            required=("from",),
-            from_=list_of(
-                literal("A pipeline that may hand packets over.", pattern=PIPELINE_NAME),
-                "The pipelines that may hand packets over.",
-                minItems=1,
-                uniqueItems=True,
+        {
+            **closed(
+                required=("from",),
+                from_=list_of(
+                    literal("A pipeline that may hand packets over.", pattern=PIPELINE_NAME),
+                    "The pipelines that may hand packets over.",
+                    minItems=1,
+                    uniqueItems=True,
+                ),
             ),
-        )
+            "description": "Takes what other pipelines hand over, each packet once.",
+        }
     ),
     output=OutputRole(
         closed(
