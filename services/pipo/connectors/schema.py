@@ -10,10 +10,11 @@ from __future__ import annotations
 from typing import Any
 
 from pipo.connectors.contract import Schema
+from pipo.lang.durations import PATTERN as DURATION
+from pipo.lang.schema import STATUS
 
 Property = dict[str, Any]
 
-DURATION = r"^[0-9]+(\.[0-9]+)?(ms|s|m|h|d)$"
 SQL_NAME = r"^[A-Za-z_][A-Za-z0-9_]*$"
 PIPELINE_NAME = r"^[a-z0-9][a-z0-9-]*$"
 BOT_NAME = r"^[a-z0-9][a-z0-9_-]*$"
@@ -105,8 +106,11 @@ def map_of(values: Property, description: str, **limits: Any) -> Property:
 
 
 def statuses(description: str) -> Property:
-    """HTTP statuses: `204`, `"2xx"`, `"200-299"`, or a list of such."""
-    one: list[Schema] = [{"type": "integer"}, {"type": "string", "x-literal": True}]
+    """HTTP statuses: `204`, `"2xx"`, `"200-299"`, or a list of such (edge 196)."""
+    one: list[Schema] = [
+        integer("A status.", minimum=100, maximum=599),
+        literal("A status, a class or a range.", pattern=STATUS),
+    ]
     many = {"type": "array", "items": {"anyOf": one}}
     return _property({"anyOf": [*one, many]}, description, "2xx")
 

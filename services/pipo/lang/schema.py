@@ -18,6 +18,7 @@ NAME: Final = r"^[a-z0-9][a-z0-9-]*$"
 # Its files in the home are called by it, with endings.
 NAME_MAX: Final = 200
 NODE_ID: Final = r"^[A-Za-z_][A-Za-z0-9_-]*$"
+STATUS: Final = r"^([1-5]xx|[1-5][0-9]{2}(-[1-5][0-9]{2})?)$"
 THEN: Final = ("dead_letter", "drop", "continue", "pause", "halt", "agent")
 
 
@@ -35,12 +36,17 @@ def _text(description: str, **limits: Any) -> Schema:
     return {"type": "string", "description": description, **limits}
 
 
+def _literal(description: str, pattern: str, **more: Any) -> Schema:
+    """A text of a form that no template makes: it is read before anything is rendered."""
+    return _text(description, pattern=pattern, **{"x-literal": True}, **more)
+
+
 def _whole(description: str, **limits: Any) -> Schema:
     return {"type": "integer", "description": description, **limits}
 
 
 def _span(description: str, default: str | None = None) -> Schema:
-    made = _text(description, pattern=DURATION)
+    made = _literal(description, DURATION)
     return {**made, "default": default} if default else made
 
 
@@ -214,11 +220,11 @@ AGENT: Final = _closed(
 AGENT_BUDGET: Final = _closed(
     {
         "per_day": {"type": "number", "minimum": 0, "description": "US dollars a day."},
-        "reset_at": _text(
-            "When the day starts.", pattern=r"^([01][0-9]|2[0-3]):[0-5][0-9]$", default="00:00"
+        "reset_at": _literal(
+            "When the day starts.", r"^([01][0-9]|2[0-3]):[0-5][0-9]$", default="00:00"
         ),
         "per_packet": _whole("Tokens for one packet.", minimum=1),
-        "warn_at": _text("A warning at this part of the day's budget.", pattern=r"^[0-9]{1,3}%$"),
+        "warn_at": _literal("A warning at this part of the day's budget.", r"^[0-9]{1,3}%$"),
     },
     "What agent nodes may cost.",
 )
@@ -229,8 +235,8 @@ RETENTION: Final = _closed(
         "trail": _span("Settled packets and their events.", "30d"),
         "rejected": _span("Payloads of rejected packets.", "3d"),
         "dlq": {
-            "anyOf": [{"const": "forever"}, {"type": "string", "pattern": DURATION}],
-            "description": "Dead letters.",
+            "anyOf": [{"const": "forever"}, _span("How long they are kept.")],
+            "description": "Dead letters: `forever`, or a duration.",
             "default": "forever",
         },
     },
@@ -240,12 +246,12 @@ RETENTION: Final = _closed(
 FILE: Final = _closed(
     {
         "pipo": {"const": 1, "description": "The version of the language."},
-        "name": _text("The pipeline's name, unique in a home.", pattern=NAME, maxLength=NAME_MAX),
+        "name": _literal("The pipeline's name, unique in a home.", NAME, maxLength=NAME_MAX),
         "description": _text("What the pipeline is for."),
         "fn": _text("A Python file of functions, relative to this file."),
         "secrets": {
             "type": "object",
-            "additionalProperties": {"type": "string", "pattern": r"^(op://|env:|file:/)"},
+            "additionalProperties": _literal("Where the secret is.", r"^(op://|env:|file:/)"),
             "description": "Named references, resolved once at start.",
         },
         "lifetime": LIFETIME,

@@ -17,7 +17,8 @@ import jsonschema_rs
 
 from pipo.lang.document import Items, Key, Map, Node, Scalar, at_path, plain
 from pipo.lang.durations import PATTERN as DURATION
-from pipo.lang.schema import NAME, NODE_ID
+from pipo.lang.json_schema import compiled
+from pipo.lang.schema import NAME, NODE_ID, STATUS
 from pipo.lang.suggest import one_of
 from pipo.lang.templates import is_template
 
@@ -53,6 +54,7 @@ PATTERNS = {
     r"^(/|\$\{)": "a path that starts with `/`",
     r"^([01][0-9]|2[0-3]):[0-5][0-9]$": 'a time of day such as "06:30"',
     r"^[0-9]{1,3}%$": "a percentage such as 80%",
+    STATUS: 'a status from 100 to 599 such as 204, "2xx" or "200-299"',
 }
 """What a pattern asks for, in words."""
 _LIMITS = {
@@ -112,7 +114,7 @@ def _errors(schema: Schema, node: Node) -> list[Any]:
     key = id(schema)
     if key not in _validators:
         # The schema is kept beside its validator, so its id stays its own.
-        _validators[key] = (schema, jsonschema_rs.Draft202012Validator(dict(schema), offline=True))
+        _validators[key] = (schema, compiled(schema))
     return list(_validators[key][1].iter_errors(plain(node)))
 
 

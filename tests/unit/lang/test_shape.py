@@ -130,8 +130,8 @@ def output(settings: str, to: str = "sqlite") -> str:
             "",
         ),
         (
-            output("{ url: x, success: ['${data.s}'] }", "http"),
-            "`success[0]` takes no template",
+            HEAD + STDOUT + "input: { via: schedule, with: { cron: '${env.C}' } }",
+            "`cron` takes no template",
             "",
         ),
         (
@@ -213,3 +213,46 @@ def test_a_stall_needs_after_and_knows_three_words() -> None:
 def test_a_batch_needs_a_size() -> None:
     text = output("{ path: x, table: t }").replace("with:", "batch: { within: 2s }, with:")
     assert codes(text) == ["P002"]
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        "lifetime: { ttl: '${env.X}' }",
+        "errors: { delay: '${env.X}' }",
+        "retention: { dlq: '${env.X}' }",
+        "agent_budget: { warn_at: '${env.X}' }",
+        "agent_budget: { reset_at: '${env.X}' }",
+        "secrets: { a: '${env.X}' }",
+    ],
+)
+def test_what_is_read_before_anything_is_rendered_takes_no_template(block: str) -> None:
+    message, _ = only(PUSH + STDOUT + block)
+    assert "found the text '${env.X}'" in message
+
+
+def test_a_name_takes_no_template() -> None:
+    assert only(PUSH.replace("tried", "'${env.X}'") + STDOUT)[0].startswith("`name` takes")
+
+
+@pytest.mark.parametrize("success", ["204", '"204"', '"2xx"', '"200-299"', '[204, "2xx"]', "[]"])
+def test_statuses(success: str) -> None:
+    assert codes(output(f"{{ url: x, success: {success} }}", "http")) == []
+
+
+@pytest.mark.parametrize(
+    "one", ['"2"', '"2yy"', '"600"', '"200-"', '"2XX"', '" 204"', '"${env.X}"']
+)
+def test_a_text_that_is_no_status(one: str) -> None:
+    wanted = 'takes a status from 100 to 599 such as 204, "2xx" or "200-299", found the text'
+    message, hint = only(output(f"{{ url: x, success: {one} }}", "http"))
+    assert message.startswith(f"`success` {wanted}")
+    assert hint == "A status, a class or a range."
+    message, _ = only(output(f"{{ url: x, success: [200, {one}] }}", "http"))
+    assert message.startswith(f"`success[1]` {wanted}")
+
+
+def test_a_number_that_is_no_status() -> None:
+    below, above = (only(output(f"{{ url: x, success: {n} }}", "http"))[0] for n in (99, 600))
+    assert below == "`success` takes at least 100, found the number 99"
+    assert above == "`success` takes at most 599, found the number 600"

@@ -8,11 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import jsonschema_rs
-
 from pipo.lang import modules
 from pipo.lang.document import Scalar
 from pipo.lang.draft import Draft, literal_of, text_of
+from pipo.lang.json_schema import compiled
 from pipo.lang.rules.names import FUNCTION
 from pipo.lang.suggest import one_of
 
@@ -147,12 +146,8 @@ def _schema_fault(path: Path) -> str:
         return str(error)[:200]
     if not isinstance(schema, dict | bool):
         return "it must be an object or a boolean"
-    if isinstance(schema, dict):
-        schema.pop("$schema", None)
     try:
-        # Without `offline` a `$ref` would be fetched, from wherever its author likes.
-        jsonschema_rs.validator_for(schema, offline=True)
+        compiled(schema)
     except Exception as error:
-        # The library raises several kinds, none of them with a common base.
         return (getattr(error, "message", "") or str(error)).splitlines()[0][:200]
     return ""
