@@ -18,6 +18,7 @@ from pipo.lang import values
 from pipo.lang.faults import LanguageError
 from pipo.lang.functions import HELPERS
 from pipo.lang.printing import to_text
+from pipo.lang.suggest import one_of
 from pipo.lang.tree import (
     Access,
     Binary,
@@ -88,27 +89,29 @@ def _path(root: Name, keys: tuple[str, ...]) -> Closure:
     """A variable and plain keys behind it."""
     name = root.name
 
-    def unknown() -> LanguageError:
-        return LanguageError("unknown_name", f"there is no variable `{name}` here", root.position)
+    def unknown(scope: Scope) -> LanguageError:
+        hint = one_of(name, scope, "the variables are")
+        message = f"there is no variable `{name[:60]}` here"
+        return LanguageError("unknown_name", message, root.position, hint=hint)
 
     def variable(scope: Scope) -> Any:
         try:
             return scope[name]
         except KeyError:
-            raise unknown() from None
+            raise unknown(scope) from None
 
     def one_key(scope: Scope) -> Any:
         try:
             value = scope[name]
         except KeyError:
-            raise unknown() from None
+            raise unknown(scope) from None
         return value.get(key, MISSING) if value.__class__ is dict else member(value, key)
 
     def many_keys(scope: Scope) -> Any:
         try:
             value = scope[name]
         except KeyError:
-            raise unknown() from None
+            raise unknown(scope) from None
         for each in keys:
             value = value.get(each, MISSING) if value.__class__ is dict else member(value, each)
         return value
@@ -278,13 +281,28 @@ def _call(node: Call, arguments: list[Closure], clock: Clock) -> Closure:
     helper = HELPERS[node.helper]
     call = partial(helper.call, clock) if helper.timed else helper.call
     arity = helper.arity
+    position = node.position
     if arity == 1 and len(arguments) == 1:
-        argument = arguments[0]
-        return lambda scope: call(argument(scope))
+        return _call_with_one(call, arguments[0], position)
     padding = [MISSING] * max(0, arity - len(arguments))
 
     def evaluate(scope: Scope) -> Any:
         given = [argument(scope) for argument in arguments]
-        return call(*given[:arity], *padding)
+        try:
+            return call(*given[:arity], *padding)
+        except LanguageError as error:
+            raise error.moved(position) from error.__cause__
+
+    return evaluate
+
+
+def _call_with_one(call: Callable[[Any], Any], argument: Closure, position: int) -> Closure:
+    def evaluate(scope: Scope) -> Any:
+        given = argument(scope)
+        try:
+            return call(given)
+        except LanguageError as error:
+            # A helper does not know where it was called.
+            raise error.moved(position) from error.__cause__
 
     return evaluate

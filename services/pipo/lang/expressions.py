@@ -13,7 +13,7 @@ from typing import Any
 
 from pipo.clock import Clock, SystemClock
 from pipo.lang.closures import Closure, Scope, closure
-from pipo.lang.faults import LanguageError
+from pipo.lang.faults import LanguageError, beyond
 from pipo.lang.functions import HELPERS
 from pipo.lang.grammar import parse
 from pipo.lang.missing import MISSING
@@ -34,11 +34,15 @@ _HELPER_NAMES = tuple(HELPERS)
 
 
 class Expression:
-    """A compiled expression; safe to share, it keeps nothing between evaluations."""
+    """A compiled expression; safe to share, it keeps nothing between evaluations.
 
-    def __init__(self, text: str, tree: Node, clock: Clock) -> None:
+    `offset` is where it begins in the text that holds it: errors have their place there.
+    """
+
+    def __init__(self, text: str, tree: Node, clock: Clock, offset: int = 0) -> None:
         self.text = text
         self.tree = tree
+        self._offset = offset
         self._run: Closure = closure(tree, clock)
 
     def __repr__(self) -> str:
@@ -56,22 +60,25 @@ class Expression:
         """
         try:
             return self._run(scope)
-        except RecursionError:
-            raise LanguageError("runtime", "the data nests too deep to compare or print") from None
-        except (ValueError, OverflowError) as error:
-            raise LanguageError("runtime", f"a value is out of range: {error}") from error
+        except LanguageError as error:
+            raise error.moved(self._offset) from error.__cause__
+        except (RecursionError, ValueError, OverflowError) as error:
+            raise beyond(error).moved(self._offset) from error
 
     def holds(self, scope: Scope) -> bool:
         """Whether its value is truthy; raises as `evaluate` does."""
         return truthy(self.evaluate(scope))
 
 
-def compile_expression(text: str, *, clock: Clock = _SYSTEM) -> Expression:
-    """The expression that a text says.
+def compile_expression(text: str, *, clock: Clock = _SYSTEM, offset: int = 0) -> Expression:
+    """The expression that a text says, which begins at `offset` of the text that holds it.
 
     Raises: LanguageError, kind `syntax` or `limit`, with the position of the fault.
     """
-    return Expression(text, parse(text, _HELPER_NAMES), clock)
+    try:
+        return Expression(text, parse(text, _HELPER_NAMES), clock, offset)
+    except LanguageError as error:
+        raise error.moved(offset) from None
 
 
 def parse_expression(text: str) -> Node:

@@ -24,3 +24,10 @@ class LanguageError(Exception):
     def moved(self, offset: int) -> LanguageError:
         """The same error in a text that holds this one from `offset` on."""
         return LanguageError(self.kind, self.message, self.position + offset, hint=self.hint)
+
+
+def beyond(error: RecursionError | ValueError | OverflowError) -> LanguageError:
+    """What it means when a value is too deep or too large to be worked on or printed."""
+    if isinstance(error, RecursionError):
+        return LanguageError("runtime", "the data nests too deep to compare or print")
+    return LanguageError("runtime", f"a value is out of range: {error}")

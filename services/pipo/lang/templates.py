@@ -39,6 +39,15 @@ def is_template(text: str) -> bool:
     return "${" in text.replace("$${", "")
 
 
+def is_lone(text: str) -> bool:
+    """Whether a text is one hole and nothing else, so that the value keeps its type.
+
+    Raises: LanguageError, as `split`.
+    """
+    parts = split(text)
+    return len(parts) == 1 and isinstance(parts[0], Hole)
+
+
 def split(text: str) -> list[str | Hole]:
     """A string's literal parts (with `$${` undone) and holes, in order; no empty parts.
 
@@ -167,10 +176,7 @@ class Template:
         return _always(made[0] if made else "")
 
     def _hole(self, hole: Hole) -> Expression:
-        try:
-            expression = compile_expression(hole.source, clock=self._clock)
-        except LanguageError as error:
-            raise error.moved(hole.start) from None
+        expression = compile_expression(hole.source, clock=self._clock, offset=hole.start)
         self._expressions.append(expression)
         return expression
 

@@ -40,6 +40,28 @@ def test_an_unknown_variable_is_an_error_when_reached(text: str, kind: str) -> N
     assert value(f"true || {text}") is True
 
 
+def test_an_unknown_variable_is_compared_with_those_there_are() -> None:
+    with pytest.raises(LanguageError) as raised:
+        value("dta.x", data={}, meta={})
+    assert raised.value.hint == "did you mean `data`? the variables are: data, meta"
+
+
+@pytest.mark.parametrize(
+    ("text", "position"),
+    [
+        ("len(1)", 0),
+        ("true && len(1)", 8),
+        ("len(len(trim(1)))", 8),
+        ('matches("a", "(") ', 0),
+        ('[1, matches(upper(2), "a")]', 12),
+    ],
+)
+def test_a_helper_that_refuses_is_found_where_it_was_called(text: str, position: int) -> None:
+    with pytest.raises(LanguageError) as raised:
+        value(text)
+    assert (raised.value.kind, raised.value.position) == ("runtime", position)
+
+
 def test_whole_numbers_keep_their_digits_until_arithmetic() -> None:
     data = {"id": BIG, "huge": 10**30}
     assert value("data.id", data=data) == BIG

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from pipo.lang.expressions import MISSING, LanguageError
-from pipo.lang.templates import Hole, compile_template, is_template, split
+from pipo.lang.templates import Hole, compile_template, is_lone, is_template, split
 
 
 def render(source: Any, **scope: Any) -> Any:
@@ -93,6 +93,20 @@ def test_a_template_that_does_not_parse(text: str, position: int, message: str) 
         compile_template({"deep": [text]})
     assert (raised.value.kind, raised.value.position) == ("syntax", position)
     assert raised.value.message == message
+
+
+@pytest.mark.parametrize(
+    ("text", "position"), [("${nope}", 2), ("ab ${ nope }", 6), ("${data}, ${ len(data.x)}", 12)]
+)
+def test_a_hole_that_cannot_be_evaluated_has_its_place(text: str, position: int) -> None:
+    with pytest.raises(LanguageError) as raised:
+        compile_template(text).evaluate({"data": {"x": 1}})
+    assert raised.value.position == position
+
+
+def test_a_lone_hole() -> None:
+    assert is_lone("${data.x}")
+    assert not any(map(is_lone, ("${data.x} ", "data.x", "", "$${x}", "${a}${b}")))
 
 
 def test_what_counts_as_a_template() -> None:
