@@ -15,6 +15,7 @@ from pipo_cli.settings import global_options
 # when one of its commands is used: `pipo run` must not carry what the others need.
 BUILT: dict[str, tuple[str, str]] = {
     "check": ("pipo_cli.author:check", "Check pipeline files, or every one below a folder."),
+    "eval": ("pipo_cli.evaluate:evaluate", "Evaluate an expression against variables."),
     "run": ("pipo_cli.running:run", "Run pipeline files until Ctrl-C."),
     "start": ("pipo_cli.running:start", "Start a pipeline in the background."),
     "stop": ("pipo_cli.running:stop", "Stop a pipeline once its packets are done."),
@@ -34,7 +35,6 @@ LATER: dict[str, str] = {
     "diff": "compare two versions",
     "dlq": "list, replay and purge dead letters",
     "engine": "start, stop and show the background stack",
-    "eval": "evaluate an expression",
     "fmt": "format pipeline files",
     "generate": "write a node from a description",
     "graph": "draw a pipeline's graph",

@@ -23,6 +23,7 @@ from pipo.lang.check import Report, Source, check
 from pipo.lang.cron import BadCron, Cron
 from pipo.lang.expressions import MISSING, LanguageError, compile_expression
 from pipo.lang.templates import compile_template
+from pipo_cli.main import main
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -67,6 +68,26 @@ def test_expression(case: dict[str, Any]) -> None:
         assert number_name(evaluated(case)) == case["number"]
     else:
         assert same_json(evaluated(case), case["value"])
+
+
+@by_id(EXPRESSIONS)
+def test_expression_by_command(
+    case: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`pipo eval --json` prints the outcome that the case names."""
+    context = tmp_path / "context.json"
+    context.write_text(json.dumps(case["context"]), encoding="utf-8")
+    words = ["eval", "--json", "--context", str(context)]
+    template = ["--template"] if case["kind"] == "template" else []
+    code = main([*words, *template, "--", case["source"]])
+    said = json.loads(capsys.readouterr().out)
+    if "error" in case:
+        assert (code, list(said), said["error"]["kind"]) == (1, ["error"], case["error"])
+        assert 0 <= said["error"]["position"] <= len(case["source"])
+    else:
+        assert code == 0
+        wanted = {k: case[k] for k in ("value", "undefined", "number") if k in case}
+        assert same_json(said, wanted)
 
 
 def number_name(value: Any) -> str:
