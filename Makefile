@@ -7,23 +7,24 @@ ARGS ?=
 
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed.stamp
-SOURCES := services runner gateway checker cli proto/generate.py
+SOURCES := services runner gateway checker cli docs proto/generate.py
 PROTOS := $(wildcard proto/pipo/v1/*.proto)
 
 # protoc finds its plugins, and tests find `pipo`, on the path. Not so for `make run`: what it
 # prints to try next must work in a terminal without that path.
-test check bench soak proto lock: export PATH := $(abspath $(BIN)):$(PATH)
+test check bench soak proto docs lock: export PATH := $(abspath $(BIN)):$(PATH)
 
 .DELETE_ON_ERROR:
-.PHONY: help run test check bench soak proto lock clean
+.PHONY: help run test check bench soak proto docs lock clean
 
 help:
 	@echo 'make run     start Pipo with the pipelines of examples/; Ctrl-C drains and stops it'
 	@echo 'make test    run the tests'
-	@echo 'make check   formatter, linter, strict types, stubs, protos, import floors'
+	@echo 'make check   formatter, linter, strict types, stubs, protos, docs, import floors'
 	@echo 'make bench   print the rates beside what the disk can do'
 	@echo 'make soak    run the long tests'
 	@echo 'make proto   build the stubs from proto/'
+	@echo 'make docs    make the tables of docs/language.md anew'
 	@echo 'make lock    resolve the dependencies anew'
 	@echo 'make clean   remove what was built'
 
@@ -39,6 +40,7 @@ check: $(INSTALLED)
 	$(BIN)/mypy $(SOURCES) tests
 	$(BIN)/python proto/generate.py --check
 	$(BIN)/buf lint proto
+	$(BIN)/python -m docs.generate --check
 	$(BIN)/python -m pytest -q tests/unit/test_floors.py
 
 bench: $(INSTALLED)
@@ -49,6 +51,9 @@ soak: $(INSTALLED)
 
 proto: $(INSTALLED) $(PROTOS)
 	$(BIN)/python proto/generate.py
+
+docs: $(INSTALLED)
+	$(BIN)/python -m docs.generate
 
 lock: $(INSTALLED)
 	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \

@@ -1,0 +1,476 @@
+"""The generated sections of docs/language.md, each from the code that means it.
+
+keys of blocks      pipo.lang.schema
+`with:`, checks     the manifests of the connectors
+variables, `then`   the rules of the check
+helpers             pipo.lang.functions
+diagnostics         pipo.lang.codes
+not built yet       the connectors' modules, and what the runner refuses
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from pipo.connectors import registry
+from pipo.connectors.contract import UNIVERSAL_CHECKS, Manifest, Role
+from pipo.errors import InvalidState
+from pipo.lang import codes, functions, grammar, load, schema
+from pipo.lang.check import Source, parse
+from pipo.lang.durations import PATTERN as DURATION
+from pipo.lang.model import KINDS
+from pipo.lang.rules import policies, texts
+from pipo.lang.rules.names import INPUTS_LIMIT
+from pipo.lang.validation import PATTERNS
+from pipo_runner.pipeline.plan import make_plan
+from pipo_runner.pipeline.unbuilt import later
+
+Schema = Mapping[str, Any]
+
+_MANIFESTS = registry.manifests()
+_ROLES: Final = ("input", "tap", "transform", "agent", "output")
+"""In the order of the page."""
+
+BLOCKS: Final[Mapping[str, Schema]] = {
+    "pipeline": schema.FILE,
+    "input": schema.INPUT,
+    "on_invalid": schema.ON_INVALID,
+    "node": schema.NODE,
+    "loop": schema.LOOP,
+    "errors": schema.FILE["properties"]["errors"],
+    "output": schema.OUTPUT,
+    "batch": schema.OUTPUT["properties"]["batch"],
+    "delivered": schema.DELIVERED,
+    "stall": schema.DELIVERED["properties"]["stall"],
+    "lifetime": schema.LIFETIME,
+    "agent": schema.AGENT,
+    "agent_budget": schema.AGENT_BUDGET,
+    "retention": schema.RETENTION,
+}
+
+# Where a text stands, whether it is an expression, and the row of the rules that it follows.
+POSITIONS: Final = (
+    ("`validate` of an input, `filter`, `route`, `loop.until`", "expression", texts.RULE),
+    ("`output.validate`", "expression", texts.OUTPUT_RULE),
+    ("`lifetime.until`", "expression", texts.UNTIL),
+    ("`with` of an input", "template", texts.INPUT_WITH),
+    ("`with` of a node and of the output", "template", texts.WITH),
+    ("`delivered.with`", "template", texts.DELIVERED_WITH),
+    ("`message` of an input's `on_invalid`, of `errors`, of a node", "template", texts.MESSAGE),
+    ("`message` of `output.on_invalid`, `output.on_error`", "template", texts.OUTPUT_MESSAGE),
+    ("`message` of `delivered.on_fail`", "template", texts.ON_FAIL_MESSAGE),
+    ("`message` of `delivered.stall`", "template", texts.STALL_MESSAGE),
+)
+
+_EFFECTS: Final = {
+    None: "runs again; nothing outside sees it",
+    "external": "reaches outside again",
+    "spend": "asks, and spends, again",
+    "write": "writes again",
+}
+_REPEATED_WRITE: Final = "writes again, with the same key"
+_NO_SETTINGS: Final = "Takes no settings."
+
+_TRIAL: Final = "pipo: 1\nname: trial\ninput: { via: push }\n"
+_FAN_OUT: Final = (
+    "nodes: { a: { from: input, tap: log }, b: { from: input, tap: log } }\n"
+    "output: { from: [a, b], to: stdout }\n"
+)
+
+
+# ── Markdown ──
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table; bars inside cells are escaped."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(_cell(c) for c in line)} |" for line in lines)
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.replace("|", "\\|").split())
+
+
+def code(value: Any) -> str:
+    """A value as it is written in a file."""
+    text = value if value and isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return f"`{text}`"
+
+
+def codes_of(values: Iterable[Any]) -> str:
+    return " ".join(code(value) for value in values)
+
+
+# ── what a schema says, in words ──
+
+_TYPES: Final = {
+    "string": "text",
+    "integer": "whole number",
+    "number": "number",
+    "boolean": "`true` or `false`",
+}
+
+
+def kind(made: Schema) -> str:
+    """What a key takes, with its limits."""
+    if "const" in made:
+        return code(made["const"])
+    if "enum" in made:
+        return codes_of(made["enum"])
+    if "anyOf" in made and "type" not in made:
+        return _any_kind(made["anyOf"])
+    limits = ", ".join(_limits(made))
+    return f"{_plain_kind(made)}, {limits}" if limits else _plain_kind(made)
+
+
+def _any_kind(choices: Sequence[Schema]) -> str:
+    single = [kind(one) for one in choices if one.get("type") != "array"]
+    words = (", or " if any("," in one for one in single) else " or ").join(dict.fromkeys(single))
+    for one in choices:
+        if one.get("type") == "array":
+            limits = "".join(f", {limit}" for limit in _limits(one))
+            words += f", or a list of them{limits}"
+    return words
+
+
+def _plain_kind(made: Schema) -> str:
+    match made.get("type"):
+        case None:
+            return "any value"
+        case "string" if made.get("pattern") == DURATION:
+            return "duration"
+        case "string":
+            return "path" if made.get("x-path") else "text"
+        case "array":
+            return f"list of {_plural(kind(made['items']))}"
+        case "object":
+            return _map_kind(made)
+        case other:
+            return _TYPES[str(other)]
+
+
+def _map_kind(made: Schema) -> str:
+    values = made.get("additionalProperties")
+    if isinstance(values, Mapping) and "properties" not in values:
+        return f"map of names to {_plural(kind(values))}"
+    return "map" if values is None else "map of blocks" if values else "block"
+
+
+def _plural(words: str) -> str:
+    first, comma, rest = words.partition(",")
+    irregular = {"any value": "values"}
+    return irregular.get(first, first if first.endswith("`") else f"{first}s") + comma + rest
+
+
+def _limits(made: Schema) -> Iterator[str]:
+    low, high = made.get("minimum"), made.get("maximum")
+    if low is not None and high is not None:
+        yield f"{low} to {high}"
+    elif low is not None:
+        yield f"at least {low}"
+    if made.get("minItems") or made.get("minProperties"):
+        yield "not empty"
+    if made.get("minLength"):
+        yield "not empty"
+    if made.get("maxLength"):
+        yield f"at most {made['maxLength']} characters"
+    if made.get("uniqueItems"):
+        yield "each once"
+    pattern = made.get("pattern", DURATION)
+    if pattern != DURATION:
+        yield _PATTERN_WORDS.get(pattern, PATTERNS.get(pattern, f"like `{pattern}`"))
+
+
+_PATTERN_WORDS: Final = {
+    _MANIFESTS["pipeline"].output.schema["properties"]["pipeline"]["pattern"]: "a pipeline's name"  # type: ignore[union-attr]
+}
+
+
+def takes_template(made: Schema) -> bool:
+    """Whether a string somewhere in the value is a template."""
+    if made.get("x-literal") or "enum" in made or made.get("type") in ("integer", "boolean"):
+        return False
+    if "anyOf" in made and "type" not in made:
+        return any(takes_template(one) for one in made["anyOf"])
+    inner = made.get("items", made.get("additionalProperties"))
+    return takes_template(inner) if isinstance(inner, Mapping) else True
+
+
+def _default(made: Schema, is_required: bool) -> str:
+    if is_required:
+        return "required"
+    return code(made["default"]) if "default" in made else ""
+
+
+# ── blocks ──
+
+
+def keys(block: Schema) -> str:
+    """The keys of one block."""
+    required = block.get("required", ())
+    return table(
+        ("key", "value", "default", "meaning"),
+        (
+            (code(name), kind(made), _default(made, name in required), made["description"])
+            for name, made in block["properties"].items()
+        ),
+    )
+
+
+def settings(role: Role) -> str:
+    """The keys of one `with:`, those of blocks inside it by dotted names."""
+    rows = list(_settings(role.schema))
+    if not rows:
+        return _NO_SETTINGS
+    head = ("key", "value", "default", "template", "meaning")
+    return "\n\n".join([table(head, rows), *_together(role.schema)])
+
+
+def _settings(made: Schema, before: str = "") -> Iterator[tuple[str, ...]]:
+    required = made.get("required", ())
+    for name, one in made.get("properties", {}).items():
+        is_block = "properties" in one
+        is_template = not is_block and takes_template(one)
+        default = _default(one, name in required)
+        if before and default == "required":
+            default = f"required in {code(before.rstrip('.'))}"
+        yield (
+            code(before + name),
+            kind(one),
+            default,
+            "yes" if is_template else "",
+            one["description"],
+        )
+        if is_block:
+            yield from _settings(one, f"{before}{name}.")
+
+
+def _together(made: Schema) -> Iterator[str]:
+    """What the schema asks of several keys at once, at any depth."""
+    if "anyOf" in made:
+        names = [name for one in made["anyOf"] for name in one.get("required", ())]
+        yield f"One of {' and '.join(code(name) for name in names)} must be there."
+    pairs = {frozenset((a, *others)) for a, others in made.get("dependentRequired", {}).items()}
+    for pair in pairs:
+        yield f"{' and '.join(code(name) for name in sorted(pair, reverse=True))} go together."
+    for one in made.get("properties", {}).values():
+        if "properties" in one:
+            yield from _together(one)
+
+
+# ── connectors ──
+
+
+def _having(role: str) -> dict[str, Manifest]:
+    return {name: made for name, made in _MANIFESTS.items() if getattr(made, role)}
+
+
+def connectors(role: str) -> str:
+    """One part for each connector of a role."""
+    return "\n\n".join(_connector(role, made) for made in _having(role).values())
+
+
+def _connector(role: str, manifest: Manifest) -> str:
+    own: Role = getattr(manifest, role)
+    summary = own.schema.get("description", manifest.summary)
+    if not _is_built(role, manifest.name):
+        summary = f"{summary} **Not built yet.**"
+    twin = _twin(role, manifest.name)
+    body = f"Takes what the [{twin[0]} `{twin[1]}`](#{twin[0]}-{twin[1]}) takes." if twin else ""
+    return f"#### {role.capitalize()} {code(manifest.name)}\n\n{summary}\n\n{body or settings(own)}"
+
+
+def _twin(role: str, name: str) -> tuple[str, str] | None:
+    """The first connector on the page that takes the same settings, when it is another one."""
+    wanted = settings(getattr(_MANIFESTS[name], role))
+    for other in _ROLES:
+        for known, manifest in _having(other).items():
+            if settings(getattr(manifest, other)) == wanted:
+                return None if (other, known) == (role, name) else (other, known)
+    return None
+
+
+def _is_built(role: Any, name: str) -> bool:
+    return registry.is_built(role, name)
+
+
+# ── checks ──
+
+
+def checks() -> str:
+    """The settings of every check that takes some."""
+    found = {name: role for made in _MANIFESTS.values() for name, role in made.checks.items()}
+    rows: list[Sequence[str]] = []
+    for name, role in found.items():
+        together = " ".join(_together(role.schema))
+        for key, value, default, template, meaning in _settings(role.schema):
+            said = f"{meaning} {together}" if together else meaning
+            rows.append((code(name), key, value, default, template, said))
+            together = ""
+    return table(("check", "key", "value", "default", "template", "meaning"), rows)
+
+
+def compatibility() -> str:
+    """Which output takes which check, and which writes in batches."""
+    outputs = {name: made.output for name, made in _having("output").items() if made.output}
+    own = dict.fromkeys(check for role in outputs.values() for check in role.checks)
+    rows = [
+        (
+            code(check),
+            *(
+                "yes" if check in policies.supported_checks(o.checks) else ""
+                for o in outputs.values()
+            ),
+        )
+        for check in (*UNIVERSAL_CHECKS, *own)
+    ]
+    rows.append(("`batch`", *("yes" if role.batches else "" for role in outputs.values())))
+    return table(("", *(code(name) for name in outputs)), rows)
+
+
+def reruns() -> str:
+    """What a step does when a packet is run again."""
+    rows = []
+    for role in ("tap", "transform", "agent", "output"):
+        by_effect: dict[str, list[str]] = {}
+        for name, manifest in _having(role).items():
+            effect = _EFFECTS[getattr(manifest, role).effect]
+            by_effect.setdefault(_REPEATED_WRITE if role == "output" else effect, []).append(name)
+        rows += [(role, codes_of(names), effect) for effect, names in by_effect.items()]
+    return table(("step", "connector", "in a rerun it"), rows)
+
+
+# ── the language ──
+
+
+def variables() -> str:
+    """Which variables a text sees, by where it stands."""
+    return table(
+        ("where", "what", "variables"),
+        ((where, what, codes_of(names)) for where, what, names in POSITIONS),
+    )
+
+
+def thens() -> str:
+    """Which `then` may stand where."""
+    return table(
+        ("in", "`then` may be"), ((where, codes_of(w)) for where, w in policies.ALLOWED.items())
+    )
+
+
+def helpers() -> str:
+    rows = (
+        (code(f"{one.name}({', '.join('xy'[: one.arity])})"), one.summary)
+        for one in functions.HELPERS.values()
+    )
+    return table(("helper", "gives"), rows)
+
+
+def diagnostics() -> str:
+    """Every code, in order."""
+    return table(
+        ("code", "severity", "what", "what to do"),
+        ((one.code, one.severity, one.title, one.advice) for one in codes.CODES.values()),
+    )
+
+
+# ── what is not built yet ──
+
+
+def unbuilt() -> str:
+    """What the language knows and this version refuses to start, by the code's own account."""
+    lines = [*_unbuilt_connectors(), *_unbuilt_settings()]
+    if features := [*_unbuilt_features()]:
+        lines.append(f"- of the language: {', '.join(features)}")
+    return "\n".join(lines) or "Nothing: this version runs all of it."
+
+
+def _unbuilt_connectors() -> Iterator[str]:
+    for role in _ROLES:
+        names = [name for name in _having(role) if not _is_built(role, name)]
+        if names:
+            yield f"- {role}s: {codes_of(names)}"
+
+
+def _unbuilt_settings() -> Iterator[str]:
+    """Words of a built connector's settings that its module refuses."""
+    for role in ("input", "tap", "transform", "output"):
+        for name, manifest in _having(role).items():
+            if not _is_built(role, name):
+                continue
+            for key, made in getattr(manifest, role).schema["properties"].items():
+                words = [word for word in made.get("enum", ()) if _refused(role, name, {key: word})]
+                if words:
+                    yield f"- {role} {code(name)}: {code(key)} as {codes_of(words)}"
+
+
+def _refused(role: Any, name: str, tried: Mapping[str, Any]) -> bool:
+    try:
+        registry.require_built(role, name, tried)
+    except InvalidState:
+        return True
+    return False
+
+
+def _unbuilt_features() -> Iterator[str]:
+    smallest = parse(
+        Source(f"{_TRIAL}output: {{ from: input, to: stdout }}\n", "trial"), _MANIFESTS
+    )
+    yield from (name for name, _ in later(smallest))
+    forking = parse(Source(_TRIAL + _FAN_OUT, "trial"), _MANIFESTS)
+    try:
+        make_plan(
+            forking,
+            1,
+            manifests=_MANIFESTS,
+            folder=Path(),
+            build_step=lambda role, name: registry.build_step(role, name, None),  # type: ignore[arg-type, return-value]
+        )
+    except InvalidState:
+        yield "fan-out"
+
+
+def _block(name: str) -> Callable[[], str]:
+    return lambda: keys(BLOCKS[name])
+
+
+def limits() -> str:
+    """What bounds a file and its texts."""
+    rows = (
+        ("a file", f"{load.BYTES_LIMIT // 1024} KiB, {load.DEPTH_LIMIT} levels deep"),
+        ("aliases (`*name`) in a file", f"{load.ALIAS_NODES_LIMIT:,} values in all"),
+        ("a pipeline's name", f"{schema.NAME_MAX} characters"),
+        ("inputs", str(INPUTS_LIMIT)),
+        (
+            "an expression",
+            f"{grammar.LENGTH_LIMIT:,} characters, {grammar.NODE_LIMIT} parts, "
+            f"{grammar.DEPTH_LIMIT} levels deep",
+        ),
+        ("a pattern of `matches`", f"{functions.PATTERN_LIMIT} characters"),
+    )
+    return table(("what", "at most"), rows)
+
+
+def _role(role: str) -> Callable[[], str]:
+    return lambda: connectors(role)
+
+
+SECTIONS: Final[Mapping[str, Callable[[], str]]] = {
+    **{f"keys of {name}": _block(name) for name in BLOCKS},
+    "inputs": _role("input"),
+    **{f"{kind_}s": _role(kind_) for kind_ in KINDS if kind_ not in ("filter", "route")},
+    "outputs": _role("output"),
+    "checks": checks,
+    "compatibility": compatibility,
+    "reruns": reruns,
+    "variables": variables,
+    "thens": thens,
+    "helpers": helpers,
+    "limits": limits,
+    "diagnostics": diagnostics,
+    "not built yet": unbuilt,
+}
+"""Each section of the page by its name."""
