@@ -49,11 +49,14 @@ def _value(node: ast.expr, module: str) -> Any:
 
 def stated(name: str) -> Iterator[tuple[str, Any]]:
     """Every default in a connector's manifest, whatever its role."""
+    for schema in _schemas(name):
+        yield from _defaults(schema)
+
+
+def _schemas(name: str) -> Iterator[Mapping[str, Any]]:
     manifest = registry.manifests()[name]
     roles = [manifest.input, manifest.tap, manifest.transform, manifest.output, manifest.agent]
-    for role in [*roles, *manifest.checks.values()]:
-        if role is not None:
-            yield from _defaults(role.schema)
+    return (role.schema for role in [*roles, *manifest.checks.values()] if role is not None)
 
 
 def _defaults(schema: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -63,7 +66,15 @@ def _defaults(schema: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         yield from _defaults(made)
 
 
-APPLIED = [(name, key, default) for name, key, default in applied() if default is not _LATER]
+def _is_required(name: str, key: str) -> bool:
+    return any(key in schema.get("required", ()) for schema in _schemas(name))
+
+
+APPLIED = [
+    (name, key, default)
+    for name, key, default in applied()
+    if default is not _LATER and not _is_required(name, key)
+]
 
 
 @pytest.mark.parametrize(("name", "key", "default"), APPLIED)
