@@ -16,11 +16,12 @@ from pipo.lang.validation import Fault, faults, literals
 if TYPE_CHECKING:
     from pipo.connectors.contract import Manifest
 
-_NO_SETTINGS: Mapping[str, Any] = {
+NO_SETTINGS: Mapping[str, Any] = {
     "type": "object",
     "additionalProperties": False,
     "properties": {},
 }
+"""The `with` of a check that every output takes."""
 
 Made = TypeVar("Made", bound=Block)
 
@@ -149,7 +150,7 @@ def _delivered(draft: Draft) -> None:
 def _check_schema(draft: Draft, name: str) -> Mapping[str, Any] | None:
     """What the check takes; None when it does not suit the output, or the output is unknown."""
     if name in UNIVERSAL_CHECKS:
-        return _NO_SETTINGS
+        return NO_SETTINGS
     to = draft.output.text("to") if draft.output else None
     role = draft.output_role(to.value) if to else None
     if to is None or role is None or name not in role.checks:

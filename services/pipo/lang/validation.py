@@ -53,6 +53,7 @@ PATTERNS = {
     r"^(op://|env:|file:/)": "a reference: env:NAME, file:/path or op://vault/item/field",
     r"^(/|\$\{)": "a path that starts with `/`",
     r"^([01][0-9]|2[0-3]):[0-5][0-9]$": 'a time of day such as "06:30"',
+    r"^[0-9A-Fa-f]{64}$": "64 hex digits",
     r"^[0-9]{1,3}%$": "a percentage such as 80%",
     STATUS: 'a status from 100 to 599 such as 204, "2xx" or "200-299"',
 }
@@ -70,9 +71,11 @@ _LIMITS = {
     "minLength": "a text of at least {} characters",
     "maxLength": "a text of at most {} characters",
 }
-# A literal's words and form refuse a template already; a templated path is never looked at (P014).
-_JUDGED_ELSEWHERE = {"enum", "pattern", "x-path"}
-_FORM = ("pattern", "format", "minLength", "maxLength")
+# A literal's words and form refuse a template already, as P038 does a schedule's text (`format`);
+# a templated path is never looked at (P014).
+JUDGED_ELSEWHERE = {"enum", "pattern", "format", "x-path"}
+# What limits the form of a text, and so does not hold for one with a template.
+FORM = ("pattern", "format", "minLength", "maxLength")
 _SWITCH_WORDS = ("true", "false", "yes", "no", "on", "off", "y", "n")
 
 _validators: dict[int, tuple[Schema, jsonschema_rs.Draft202012Validator]] = {}
@@ -166,7 +169,7 @@ class _Reader:
         kind = error.kind.name
         path = tuple(error.instance_path)
         node = at_path(self._root, list(path))
-        if kind in _FORM and self._may_be_template(error, node):
+        if kind in FORM and self._may_be_template(error, node):
             return []
         match kind:
             case "additionalProperties":
@@ -188,7 +191,7 @@ class _Reader:
                 f"{self._name(literal.path)} takes no template, found {found(literal.text)}",
             )
             for literal in _literals(schema, node, path)
-            if is_template(literal.text.value) and not literal.rule.keys() & _JUDGED_ELSEWHERE
+            if is_template(literal.text.value) and not literal.rule.keys() & JUDGED_ELSEWHERE
         ]
 
     # ── one error ──
