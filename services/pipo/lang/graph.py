@@ -88,6 +88,21 @@ class Graph:
         ]
         return sorted((g for g in groups if g), key=lambda group: order[group[0]])
 
+    def circuit(self, circle: Iterable[str]) -> list[str]:
+        """The shortest way round that leads from a circle's first step back to it."""
+        members = list(circle)
+        came_from: dict[str, str] = {}
+        waiting = [members[0]]
+        for step in waiting:
+            for target in self._next.get(step, ()):
+                if target in members and target not in came_from:
+                    came_from[target] = step
+                    waiting.append(target)
+        way = [members[0], came_from[members[0]]]
+        while way[-1] != members[0]:
+            way.append(came_from[way[-1]])
+        return way[::-1]
+
     def _components(self, steps: Iterable[str]) -> list[list[str]]:
         """The strongly connected components, by Tarjan's algorithm without recursion."""
         found: list[list[str]] = []

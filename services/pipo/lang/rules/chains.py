@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from pipo.lang.document import Scalar
 from pipo.lang.draft import Draft, literal_of
 from pipo.lang.graph import Edge, Graph
 from pipo.lang.rules.connectors import bot, senders, sends_to, via
+
+Named = dict[str, list[Draft]]
+"""The files of a run by their pipeline's name; several may have one, in different folders."""
+
+_SHOWN: Final = 9
+"""How many pipelines of a circle a message names."""
 
 
 def ports(drafts: Sequence[Draft]) -> None:
@@ -38,21 +45,29 @@ def bots(drafts: Sequence[Draft]) -> None:
 
 def chains(drafts: Sequence[Draft]) -> None:
     """P064."""
-    named = {draft.name: draft for draft in drafts if draft.name}
-    for draft in named.values():
-        _sender(draft, named)
-        _receiver(draft, named)
-    links = {name: link.value for name, d in named.items() if (link := _receiver_of(d))}
-    graph = Graph(Edge(a, "", b) for a, b in links.items() if a != b and b in named)
+    named: Named = {}
+    for draft in drafts:
+        if draft.name:
+            named.setdefault(draft.name, []).append(draft)
+    for draft in drafts:
+        if draft.name:
+            _sender(draft, named)
+            _receiver(draft, named)
+    _circles(named)
+
+
+def _circles(named: Named) -> None:
+    drafts = [draft for several in named.values() for draft in several]
+    links = [(draft, link) for draft in drafts if (link := _link(draft))]
+    graph = Graph(Edge(d.name, "", link.value) for d, link in links if link.value != d.name)
     for circle in graph.circles(named):
-        shown = " → ".join([*circle[:8], circle[0]])
-        for name in circle:
-            link = _receiver_of(named[name])
-            assert link is not None
-            named[name].report("P064", link, f"the chain runs in a circle: {shown}")
+        shown = " → ".join(graph.circuit(circle)[:_SHOWN])
+        for draft, link in links:
+            if draft.name in circle and link.value in circle:
+                draft.report("P064", link, f"the chain runs in a circle: {shown}")
 
 
-def _receiver_of(draft: Draft) -> Scalar | None:
+def _link(draft: Draft) -> Scalar | None:
     """The name that the output hands packets to."""
     output = sends_to(draft, "pipeline")
     return literal_of(output.settings, "pipeline") if output else None
@@ -62,25 +77,34 @@ def _listed(draft: Draft) -> list[Scalar]:
     return [sender for block in via(draft, "pipeline") for sender in senders(block)]
 
 
-def _sender(draft: Draft, named: dict[str, Draft]) -> None:
-    link = _receiver_of(draft)
-    receiver = named.get(link.value) if link else None
-    if link is None or receiver is None or receiver is draft:
+def _sender(draft: Draft, named: Named) -> None:
+    link = _link(draft)
+    if link is None or link.value == draft.name:
         return
-    is_judged = all(block.sound for block in receiver.inputs)
-    if is_judged and draft.name not in [sender.value for sender in _listed(receiver)]:
-        message = f"`{receiver.name}` takes no packets from `{draft.name}`"
-        hint = f"add `{draft.name}` to a `via: pipeline` input of {receiver.file}"
+    receivers = named.get(link.value, [])
+    if receivers and not any(_may_take(receiver, draft.name) for receiver in receivers):
+        message = f"`{link.value}` takes no packets from `{draft.name}`"
+        hint = f"add `{draft.name}` to a `via: pipeline` input of {receivers[0].file}"
         draft.report("P064", link, message, hint)
 
 
-def _receiver(draft: Draft, named: dict[str, Draft]) -> None:
+def _may_take(receiver: Draft, sender: str) -> bool:
+    """Whether a pipeline lists the sender, as far as its inputs can be read."""
+    unread = not all(block.sound for block in receiver.inputs)
+    return unread or sender in [listed.value for listed in _listed(receiver)]
+
+
+def _receiver(draft: Draft, named: Named) -> None:
     for sender in _listed(draft):
-        other = named.get(sender.value)
-        if other is None or other is draft or other.sound_output is None:
-            continue
-        link = _receiver_of(other)
-        templated = link is None and sends_to(other, "pipeline") is not None
-        if not templated and (link is None or link.value != draft.name):
+        others = [] if sender.value == draft.name else named.get(sender.value, [])
+        if others and not any(_may_hand_to(other, draft.name) for other in others):
             message = f"`{sender.value}` does not hand its packets to `{draft.name}`"
-            draft.report("P064", sender, message, f"see the output of {other.file}")
+            draft.report("P064", sender, message, f"see the output of {others[0].file}")
+
+
+def _may_hand_to(sender: Draft, receiver: str) -> bool:
+    """Whether a pipeline's packets go to the receiver, as far as its output can be read."""
+    link = _link(sender)
+    if link is None:
+        return sender.sound_output is None or sends_to(sender, "pipeline") is not None
+    return bool(link.value == receiver)

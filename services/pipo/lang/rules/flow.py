@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import Final, NamedTuple
 
 from pipo.lang.document import Scalar, texts
-from pipo.lang.draft import Block, Draft, literal_of, map_of, text_of
+from pipo.lang.draft import Block, Draft, NodeBlock, literal_of, map_of, text_of
 from pipo.lang.graph import OUTPUT, Edge, Graph
 from pipo.lang.rules.texts import reads
 from pipo.lang.suggest import one_of
+
+_SHOWN: Final = 9
+"""How many steps of a circle a message names."""
 
 
 @dataclass(slots=True)
@@ -26,7 +30,7 @@ class Wiring:
 
 
 def sources(draft: Draft) -> Wiring:
-    """P010, P011, P016: what every `from` means."""
+    """P010, P011, P016: what every `from` means; that of a block with a P002 is only taken in."""
     wiring = Wiring()
     inputs = [block.name for block in draft.inputs]
     known = [*inputs, *_outlets(draft)]
@@ -37,14 +41,18 @@ def sources(draft: Draft) -> Wiring:
         for entry in found:
             name, _, branch = entry.value.partition(".")
             if "." in branch or (name not in inputs and name not in draft.nodes):
-                _unknown(draft, entry, known)
+                if block.sound:
+                    _unknown(draft, entry, known)
                 wiring.loose.add(target)
                 wiring.doubtful.add(name)
                 continue
             wiring.edges.append(Edge(name, branch, target))
             node = None if name in inputs else draft.nodes[name]
-            if not _fits(draft, entry, list(node.branches.entries) if node else []):
+            misfit = _misfit(entry, node)
+            if misfit:
                 wiring.doubtful.add(name)
+            if misfit and block.sound:
+                draft.report(misfit.code, entry, misfit.message, misfit.hint)
     return wiring
 
 
@@ -68,21 +76,27 @@ def _unknown(draft: Draft, entry: Scalar, known: list[str]) -> None:
     draft.report("P010", entry, problem, one_of(entry.value, known))
 
 
-def _fits(draft: Draft, entry: Scalar, branches: list[str]) -> bool:
-    """Whether an entry that names a step also names its branch, if and only if it has any."""
+class Misfit(NamedTuple):
+    """What is wrong with an entry that names a step."""
+
+    code: str
+    message: str
+    hint: str
+
+
+def _misfit(entry: Scalar, node: NodeBlock | None) -> Misfit | None:
+    """An entry names a branch if and only if its step has any; `node` is None for an input."""
     name, dot, branch = entry.value.partition(".")
+    branches = list(node.branches.entries) if node else []
     if dot and branch not in branches:
-        problem = f"`{name}` has no branch `{branch[:60]}`"
         hint = one_of(branch, branches, "its branches are")
         if not branches:
             hint = f"`{name}` is no route; name it alone"
-        draft.report("P011", entry, problem, hint)
-        return False
-    if branches and not dot:
+        return Misfit("P011", f"`{name}` has no branch `{branch[:60]}`", hint)
+    if node and node.kind == "route" and branches and not dot:
         names = ", ".join(f"{name}.{each}" for each in branches[:20])
-        draft.report("P016", entry, f"`{name}` is a route: name one of its branches", names)
-        return False
-    return True
+        return Misfit("P016", f"`{name}` is a route: name one of its branches", names)
+    return None
 
 
 def branches(draft: Draft) -> None:
@@ -101,25 +115,28 @@ def reach(draft: Draft, wiring: Wiring) -> None:
     starts = [block.name for block in draft.inputs]
     reached = graph.after([*starts, *wiring.loose])
     for name, block in _steps(draft):
-        if name not in reached:
+        if name not in reached and block.sound:
             what = "the output" if name == OUTPUT else f"the node `{name}`"
             message = f"no packet from an input reaches {what}"
             draft.report("P020", block.map, message, place=block.place)
-    if not wiring.loose:
-        _dead_ends(draft, graph)
+    _dead_ends(draft, graph, wiring.loose)
     for circle in graph.circles(draft.nodes):
-        names = " → ".join([*circle[:8], circle[0]])
-        block = draft.nodes[circle[0]]
-        draft.report("P022", block.map, f"the nodes feed each other: {names}", place=block.place)
+        names = " → ".join(graph.circuit(circle)[:_SHOWN])
+        node = next((draft.nodes[name] for name in circle if draft.nodes[name].sound), None)
+        if node:
+            message = f"the nodes feed each other: {names}"
+            draft.report("P022", node.map, message, place=node.place)
 
 
-def _dead_ends(draft: Draft, graph: Graph) -> None:
+def _dead_ends(draft: Draft, graph: Graph, loose: set[str]) -> None:
     leading = graph.before([OUTPUT])
+    if leading & loose:
+        return  # What such a step takes its packets from may be any of the others.
     ends: list[tuple[str, Block]] = [("node", block) for block in draft.nodes.values()]
     if draft.root.key("inputs"):
         ends += [("input", block) for block in draft.inputs]
     for what, block in ends:
-        if block.name not in leading:
+        if block.name not in leading and block.sound:
             message = f"packets of the {what} `{block.name}` never reach the output"
             draft.report("P021", block.map, message, place=block.place)
 

@@ -87,3 +87,26 @@ def test_hints_name_the_other_file() -> None:
     sources = [Source(chained("s", receiver="r"), "s.pipo"), Source(chained("r"), "in/r.pipo")]
     [finding] = check(sources, MANIFESTS)[0].findings
     assert finding.hint == "add `s` to a `via: pipeline` input of in/r.pipo"
+
+
+def test_a_circle_of_chains_is_shown_in_the_order_of_its_packets() -> None:
+    ring = {"a": chained("a", "b", "c"), "b": chained("b", "c", "a"), "c": chained("c", "a", "b")}
+    reports = check([Source(text, file) for file, text in ring.items()], MANIFESTS)
+    assert [[f.message for f in report.findings] for report in reports] == [
+        ["the chain runs in a circle: a → c → b → a"]
+    ] * 3
+
+
+def test_of_several_files_of_one_name_one_that_fits_is_enough() -> None:
+    right, wrong = chained("s", receiver="r"), chained("s", receiver="z")
+    receiver = chained("r", senders="s")
+    assert codes_of_run({"1": right, "2": wrong, "r": receiver}) == {"1": [], "2": [], "r": []}
+    assert codes_of_run({"2": wrong, "1": right, "r": receiver}) == {"2": [], "1": [], "r": []}
+    deaf = chained("r", senders="q")
+    assert codes_of_run({"s": right, "1": receiver, "2": deaf}) == {"s": [], "1": [], "2": []}
+    # Each of them is judged, not only the last one.
+    assert codes_of_run({"1": right, "2": right, "r": deaf}) == {
+        "1": ["P064"],
+        "2": ["P064"],
+        "r": [],
+    }

@@ -30,6 +30,8 @@ def graph(*nodes: str, output: str, head: str = PUSH) -> str:
         # A source that leads nowhere makes no second finding.
         (graph("a<nope", "b<input", output="a, b"), ["P010"]),
         (graph("a<input", "b<aa", output="b"), ["P010"]),
+        # It cannot have meant a node from which it does not lead on either.
+        (graph("a<input", "b<input", "c<bb", output="a"), ["P021", "P021", "P010"]),
         (graph("r<input:x,rest", output="r.x, r.rest, r.x.y"), ["P010"]),
         (graph("r<input:x,rest", output="r.x, r.rest, r.y"), ["P011"]),
         (graph("r<input:x,y", output="r.x, r.z"), ["P011"]),
@@ -132,3 +134,44 @@ class TestCopies:
             "to: sqlite, with: { path: x, table: t, columns: { packet_id: '${meta.packet_id}' } }",
         )
         assert codes(text) == []
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        "a: { from: nope, tap: log, oops: 1 }",
+        "a: { from: [input, input.x], tap: log, oops: 1 }",
+        "a: { from: a, tap: log, oops: 1 }",
+        "a: { from: input, tap: log, oops: 1 }",
+    ],
+)
+def test_a_node_with_a_p002_is_not_judged_further(broken: str) -> None:
+    text = PUSH + f"nodes:\n  {broken}\noutput: {{ from: input, to: stdout }}\n"
+    assert codes(text) == ["P002"]
+
+
+def test_an_input_with_a_p002_is_not_judged_further() -> None:
+    text = (
+        HEAD + "inputs: { a: { via: nope }, b: { via: push } }\noutput: { from: b, to: stdout }\n"
+    )
+    assert codes(text) == ["P002"]
+    text = (
+        HEAD + "inputs: { 1a: { via: push }, b: { via: push } }\noutput: { from: b, to: stdout }\n"
+    )
+    assert codes(text) == ["P002"]
+
+
+def test_an_output_with_a_p002_still_ends_the_graph() -> None:
+    text = PUSH + "nodes: { a: { from: input, tap: log } }\noutput: { from: input, to: file }\n"
+    assert codes(text) == ["P021", "P002"]
+
+
+def test_a_node_of_two_kinds_is_no_route_yet() -> None:
+    node = "nodes: { a: { from: input, filter: data.x, route: { b: data.y } } }\n"
+    assert codes(PUSH + node + "output: { from: a, to: stdout }\n") == ["P036"]
+    assert codes(PUSH + node + "output: { from: a.b, to: stdout }\n") == ["P036"]
+
+
+def test_a_circle_is_shown_in_the_order_of_its_packets() -> None:
+    text = graph("a<input+b", "b<c", "c<a", output="c")
+    assert [f.message for f in findings(text)] == ["the nodes feed each other: a → c → b → a"]
