@@ -130,11 +130,6 @@ def output(settings: str, to: str = "sqlite") -> str:
             "",
         ),
         (
-            HEAD + STDOUT + "input: { via: schedule, with: { cron: '${env.C}' } }",
-            "`cron` takes no template",
-            "",
-        ),
-        (
             output("{ url: x, headers: { A: 5 } }", "http"),
             "`A` takes a text, found the number 5",
             "",
@@ -256,3 +251,21 @@ def test_a_number_that_is_no_status() -> None:
     below, above = (only(output(f"{{ url: x, success: {n} }}", "http"))[0] for n in (99, 600))
     assert below == "`success` takes at least 100, found the number 99"
     assert above == "`success` takes at most 599, found the number 600"
+
+
+@pytest.mark.parametrize(
+    ("sha256", "expected"),
+    [
+        ("aB" * 32, []),
+        ("${data.h}", []),
+        ("ab" * 31, ["P002"]),
+        ("ab" * 33, ["P002"]),
+        ("xy" * 32, ["P002"]),
+    ],
+)
+def test_a_checksum_is_64_hex_digits(sha256: str, expected: list[str]) -> None:
+    text = PUSH + "output: { from: input, to: file, with: { path: x } }\n"
+    assert (
+        codes(text + f"delivered: {{ check: checksum, with: {{ sha256: '{sha256}' }} }}")
+        == expected
+    )

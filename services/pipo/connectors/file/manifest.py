@@ -39,7 +39,10 @@ MANIFEST = Manifest(
         "checksum": Role(
             closed(
                 required=("sha256",),
-                sha256=text("The SHA-256 of the whole file, 64 hex digits of any case."),
+                sha256=text(
+                    "The SHA-256 of the whole file, 64 hex digits of any case.",
+                    pattern=r"^[0-9A-Fa-f]{64}$",
+                ),
                 path=_PATH,
             )
         ),

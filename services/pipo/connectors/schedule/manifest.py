@@ -10,10 +10,12 @@ MANIFEST = Manifest(
     summary="Makes a packet by the clock.",
     input=Role(
         closed(
-            cron=literal("Five fields: minute, hour, day, month, weekday."),
+            cron=literal("Five fields: minute, hour, day, month, weekday.", format="cron"),
             every=duration("The time between two packets, from the start."),
             payload=anything("What the packet carries.", default={}),
-            timezone=literal("The IANA zone that `cron` is read in.", default="UTC"),
+            timezone=literal(
+                "The IANA zone that `cron` is read in.", default="UTC", format="time-zone"
+            ),
         )
     ),
 )

@@ -7,7 +7,7 @@ http); P058 (exec); P063 (chains of one file).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from pipo.lang import durations
 from pipo.lang.cron import BadCron, Cron
@@ -74,19 +74,23 @@ def schedules(draft: Draft) -> None:
 
 def _cron(draft: Draft, cron: Scalar | None, zone: Scalar | None) -> None:
     if zone:
-        try:
-            Cron("* * * * *", zone.value)
-        except BadCron as error:
-            draft.report("P038", zone, str(error), error.hint)
+        _read(draft, zone, "timezone", lambda: Cron("* * * * *", zone.value))
         if cron is None:
             draft.report(
                 "P038", zone, "`timezone` belongs to `cron`; `every` counts from the start"
             )
     if cron:
-        try:
-            Cron(cron.value)
-        except BadCron as error:
-            draft.report("P038", cron, str(error), error.hint)
+        _read(draft, cron, "cron", lambda: Cron(cron.value))
+
+
+def _read(draft: Draft, text: Scalar, key: str, reading: Callable[[], Cron]) -> None:
+    if is_template(text.value):
+        draft.report("P038", text, f"`{key}` takes no template")
+        return
+    try:
+        reading()
+    except BadCron as error:
+        draft.report("P038", text, str(error), error.hint)
 
 
 # ── http and telegram ──
@@ -156,7 +160,7 @@ def commands(draft: Draft) -> None:
     """P058."""
     for node in (*draft.uses("tap", "exec"), *draft.uses("transform", "exec")):
         command = literal_of(node.settings, "command")
-        if command and len(command.value.split()) > 1:
+        if command and re.search(r"\s", command.value):
             message = f"no program is called {command.value[:60]!r}: no shell reads a command"
             draft.report("P058", command, message)
 

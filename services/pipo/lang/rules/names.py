@@ -19,8 +19,7 @@ def inputs(draft: Draft) -> bool:
     """P060. Whether the file has inputs to go on with."""
     single, several = draft.root.key("input"), draft.root.key("inputs")
     if single and several:
-        later = max(single, several, key=lambda key: key.place)
-        draft.report("P060", later, "both `input` and `inputs` are set")
+        draft.report("P060", several, "both `input` and `inputs` are set")
     elif not single and not several:
         draft.report("P060", draft.root, "there is neither `input` nor `inputs`")
     elif several and len(draft.inputs) > INPUTS_LIMIT:

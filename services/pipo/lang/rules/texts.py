@@ -185,8 +185,8 @@ def _judge(draft: Draft, position: Position) -> None:
             if node.name not in seen and len(seen) < _NAMES_SHOWN:
                 seen.add(node.name)
                 _unavailable(draft, position, node.name, start + node.position)
-        if position.in_with:
-            _undeclared(draft, text, tree)
+    if position.in_with:
+        _undeclared(draft, text, [tree for _, tree in trees])
 
 
 def _unavailable(draft: Draft, position: Position, name: str, offset: int) -> None:
@@ -199,12 +199,12 @@ def _unavailable(draft: Draft, position: Position, name: str, offset: int) -> No
     draft.report("P041", position.text, f"there is no variable `{name}` here", hint, place=place)
 
 
-def _undeclared(draft: Draft, text: Scalar, tree: Tree) -> None:
+def _undeclared(draft: Draft, text: Scalar, trees: Iterable[Tree]) -> None:
     if "secrets" in draft.broken:
         return
     secrets = map_of(draft.root, "secrets")
     declared = list(secrets.entries) if secrets else []
-    wanted = (dotted(node) for node in walk(tree))
+    wanted = (dotted(node) for tree in trees for node in walk(tree))
     used = {path[1] for path in wanted if len(path) == 2 and path[0] == "secrets"}
     for name in sorted(used.difference(declared)):
         hint = one_of(name, declared, "declared secrets")

@@ -38,6 +38,7 @@ def test_a_key_without_columns() -> None:
         ("cron: '0 6 * * *', timezone: Europe/Pariss", [("P038", 3, 62)]),
         ("cron: '0 6 * * *', timezone: ''", [("P038", 3, 62)]),
         ("every: 5s, timezone: Europe/Paris", [("P038", 3, 54)]),
+        ("cron: '${env.C}', timezone: '${env.Z}'", [("P038", 3, 39), ("P038", 3, 61)]),
         ("cron: '0 6 * *', timezone: nowhere", [("P038", 3, 39), ("P038", 3, 60)]),
     ],
 )
@@ -132,7 +133,15 @@ def node(settings: str) -> str:
 
 @pytest.mark.parametrize(
     ("command", "expected"),
-    [("date", []), ("./a/b.sh", []), ("date -u", ["P058"]), ("'${data.c} -u'", [])],
+    [
+        ("date", []),
+        ("./a/b.sh", []),
+        ("date -u", ["P058"]),
+        ("'date '", ["P058"]),
+        ("' date'", ["P058"]),
+        ('"date\\t-u"', ["P058"]),
+        ("'${data.c} -u'", []),
+    ],
 )
 def test_commands(command: str, expected: list[str]) -> None:
     assert codes(node(f"tap: exec, with: {{ command: {command} }}")) == expected

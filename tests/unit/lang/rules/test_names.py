@@ -68,3 +68,9 @@ def test_hints_of_unknown_connectors() -> None:
     text = PUSH + "nodes: { n: { from: input, %s } }\noutput: { from: n, to: stdout }"
     assert findings(text % "tap: lgo")[0].hint.startswith("did you mean `log`? there are: emit")
     assert findings(text % "agent: claude")[0].hint == "did you mean `claude_api`?"
+
+
+def test_input_beside_inputs_is_shown_at_inputs() -> None:
+    single, several = "input: { via: push }\n", "inputs: { a: { via: push } }\n"
+    assert found(HEAD + single + several + STDOUT) == [("P060", 4, 1)]
+    assert found(HEAD + several + single + STDOUT) == [("P060", 3, 1)]

@@ -86,6 +86,7 @@ def test_declared_secrets() -> None:
     assert found(text % "tokn") == [("P013", 5, 48)]
     assert findings(text % "tokn")[0].hint == "did you mean `token`? declared secrets: token"
     assert codes(text % "token + secrets.other.x") == ["P013"]
+    assert codes(text % "other} ${secrets.other} ${secrets.more") == ["P013", "P013"]
     assert codes((text % "x").replace("secrets.x", "secrets[data.x]")) == []
 
 
