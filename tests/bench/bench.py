@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.bench import yardstick
+from tests.bench import language, yardstick
 from tests.load import grpc_pushes, http_posts
 from tests.stack import Stack, journal_of, query
 
@@ -47,6 +47,7 @@ delivered: {{ check: {check} }}
 
 def main() -> int:
     """Prints the report; 0."""
+    language.report()
     with tempfile.TemporaryDirectory(prefix="pipo-bench-") as scratch:
         folder = Path(scratch)
         rate = yardstick.commits_per_second(folder)
