@@ -31,20 +31,30 @@ MANIFEST = Manifest(
         },
     ),
     checks={
-        "file_exists": Role(closed(path=_PATH)),
-        "file_nonempty": Role(closed(path=_PATH)),
+        "file_exists": Role({**closed(path=_PATH), "description": "The file is there."}),
+        "file_nonempty": Role(
+            {**closed(path=_PATH), "description": "The file is there and not empty."}
+        ),
         "line_contains": Role(
-            closed(required=("value",), value=text("What one line must contain."), path=_PATH)
+            {
+                **closed(
+                    required=("value",), value=text("What one line must contain."), path=_PATH
+                ),
+                "description": "One line of the file contains `value`.",
+            }
         ),
         "checksum": Role(
-            closed(
-                required=("sha256",),
-                sha256=text(
-                    "The SHA-256 of the whole file, 64 hex digits of any case.",
-                    pattern=r"^[0-9A-Fa-f]{64}$",
+            {
+                **closed(
+                    required=("sha256",),
+                    sha256=text(
+                        "The SHA-256 of the whole file, 64 hex digits of any case.",
+                        pattern=r"^[0-9A-Fa-f]{64}$",
+                    ),
+                    path=_PATH,
                 ),
-                path=_PATH,
-            )
+                "description": "The whole file has the SHA-256 `sha256`.",
+            }
         ),
     },
 )

@@ -77,17 +77,25 @@ MANIFEST = Manifest(
         checks=("status", "follow_up"),
     ),
     checks={
-        "status": Role(closed(success=statuses("The stored statuses that pass."))),
+        "status": Role(
+            {
+                **closed(success=statuses("The stored statuses that pass.")),
+                "description": "The status of the write is one of `success`.",
+            }
+        ),
         "follow_up": Role(
-            closed(
-                required=("url",),
-                url=text("Where to look, with a GET."),
-                headers=map_of({"type": "string"}, "The request's headers."),
-                success=statuses("The statuses that count as an answer."),
-                match=anything(
-                    "A text that the body must contain, or an object that must be part of its JSON."
+            {
+                **closed(
+                    required=("url",),
+                    url=text("Where to look, with a GET."),
+                    headers=map_of({"type": "string"}, "The request's headers."),
+                    success=statuses("The statuses that count as an answer."),
+                    match=anything(
+                        "A text that the body must contain, or an object that must be part of its JSON."
+                    ),
                 ),
-            )
+                "description": "A GET succeeds, and its body holds `match`.",
+            }
         ),
     },
 )

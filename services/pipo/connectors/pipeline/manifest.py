@@ -32,5 +32,5 @@ MANIFEST = Manifest(
         checks=("downstream",),
         target=lambda settings: {"pipeline": settings["pipeline"]},
     ),
-    checks={"downstream": Role(NOTHING)},
+    checks={"downstream": Role({**NOTHING, "description": "The receiver has delivered it."})},
 )

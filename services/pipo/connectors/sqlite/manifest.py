@@ -53,27 +53,33 @@ MANIFEST = Manifest(
     ),
     checks={
         "record_exists": Role(
-            closed(
-                required=("where",),
-                where=map_of(
-                    anything("What the column must be."),
-                    "Columns and what they must be, all of them in one row.",
-                    minProperties=1,
-                    **KEEPS_KEYS,
+            {
+                **closed(
+                    required=("where",),
+                    where=map_of(
+                        anything("What the column must be."),
+                        "Columns and what they must be, all of them in one row.",
+                        minProperties=1,
+                        **KEEPS_KEYS,
+                    ),
                 ),
-            )
+                "description": "One row of the output's table matches every pair of `where`.",
+            }
         ),
         "row_count": Role(
-            closed(
-                required=("query",),
-                query=text("A SELECT; values go into `params`."),
-                params=_PARAMS,
-                min={
-                    "anyOf": [{"type": "integer", "minimum": 0}, {"type": "string"}],
-                    "description": "How many rows it must return at least.",
-                    "default": 1,
-                },
-            )
+            {
+                **closed(
+                    required=("query",),
+                    query=text("A SELECT; values go into `params`."),
+                    params=_PARAMS,
+                    min={
+                        "anyOf": [{"type": "integer", "minimum": 0}, {"type": "string"}],
+                        "description": "How many rows it must return at least.",
+                        "default": 1,
+                    },
+                ),
+                "description": "The query returns at least `min` rows.",
+            }
         ),
         "query": Role(
             {
@@ -83,6 +89,7 @@ MANIFEST = Manifest(
                     params=_PARAMS,
                 ),
                 "anyOf": [{"required": ["sql"]}, {"required": ["query"]}],
+                "description": "The first column of the first row is truthy.",
             }
         ),
     },
