@@ -1,4 +1,4 @@
-"""Commands for whoever writes a pipeline: `check`."""
+"""Commands for whoever writes a pipeline: `check` and `schema`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pipo.connectors import registry
 from pipo.errors import BadRequest, Finding, NotFound
 from pipo.lang.check import Source
 from pipo.lang.check import check as check_together
+from pipo.lang.editor_schema import editor_schema
 from pipo.lang.load import BYTES_LIMIT
 from pipo_cli.render import findings
 from pipo_cli.settings import Settings, global_options, pass_settings
@@ -37,6 +38,14 @@ def check(settings: Settings, paths: tuple[str, ...]) -> int:
             for line in findings.report(file, found):
                 click.echo(line)
     return 0 if ok else 1
+
+
+@click.command()
+@global_options
+def schema() -> int:
+    """Print the JSON Schema of pipeline files, for editors."""
+    click.echo(json.dumps(editor_schema(registry.manifests()), indent=2, ensure_ascii=False))
+    return 0
 
 
 def pipeline_files(paths: Sequence[str]) -> list[Path]:

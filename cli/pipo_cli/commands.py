@@ -16,6 +16,7 @@ from pipo_cli.settings import global_options
 BUILT: dict[str, tuple[str, str]] = {
     "check": ("pipo_cli.author:check", "Check pipeline files, or every one below a folder."),
     "eval": ("pipo_cli.evaluate:evaluate", "Evaluate an expression against variables."),
+    "schema": ("pipo_cli.author:schema", "Print the JSON Schema of pipeline files, for editors."),
     "run": ("pipo_cli.running:run", "Run pipeline files until Ctrl-C."),
     "start": ("pipo_cli.running:start", "Start a pipeline in the background."),
     "stop": ("pipo_cli.running:stop", "Stop a pipeline once its packets are done."),
@@ -48,7 +49,6 @@ LATER: dict[str, str] = {
     "resume": "let a paused pipeline go on",
     "rollback": "go back to an earlier version",
     "runners": "list pipeline processes",
-    "schema": "print the JSON Schema of pipeline files",
     "templates": "list the templates of `pipo new`",
     "test": "run a pipeline's fixtures",
     "trust": "allow a file's code to be imported by checks",
