@@ -17,7 +17,7 @@ Source: facts §1, §2, §6; design §3.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from pipo.lang import schema as blocks
@@ -26,10 +26,10 @@ from pipo.lang.model import KINDS
 from pipo.lang.rules.names import INPUTS_LIMIT, PIPOS_OWN, RESERVED
 from pipo.lang.rules.policies import ALLOWED, UNIVERSAL_CHECKS, supported_checks
 from pipo.lang.shape import NO_SETTINGS
-from pipo.lang.validation import FORM, JUDGED_ELSEWHERE
+from pipo.lang.validation import FORM, JUDGED_ELSEWHERE, PATTERNS
 
 if TYPE_CHECKING:
-    from pipo.connectors.contract import Manifest
+    from pipo.connectors.contract import Manifest, Role
 
 Schema = dict[str, Any]
 Manifests = Mapping[str, "Manifest"]
@@ -58,6 +58,8 @@ _FUNCTION: Final = {
 }
 _ANY_HOLE: Final = r"\$\{"
 _HOLE: Final = r"(^|[^$])\$\{"
+
+_TYPES: Final = {str: "string", int: "integer"}
 
 # Keywords whose value is a schema, a map of schemas, or a list of them. Names of keys are no
 # templates, and neither is what a condition compares.
@@ -89,8 +91,10 @@ def editor_schema(manifests: Manifests) -> Schema:
 
 
 def _top_level() -> dict[str, Schema]:
+    version = _property(blocks.FILE, "pipo")
     inputs, nodes = _property(blocks.FILE, "inputs"), _property(blocks.FILE, "nodes")
     return {
+        "pipo": {**version, "default": version["const"]},
         "name": {**_property(blocks.FILE, "name"), "not": {"const": PIPOS_OWN}},
         "errors": _then(_property(blocks.FILE, "errors"), "errors"),
         "input": _ref("input"),
@@ -117,7 +121,7 @@ def _input(manifests: Manifests) -> Schema:
         on_invalid=_then(_property(blocks.INPUT, "on_invalid"), "an input's on_invalid"),
     )
     silent = {"properties": {"on_invalid": {"properties": {"respond": False}}}}
-    answers = {"if": {"properties": {"via": {"const": "http"}}}, "else": silent}
+    answers = {"if": {"properties": {"via": _is("http")}}, "else": silent}
     return {**made, "allOf": [*_settings_by("via", manifests, "input"), answers]}
 
 
@@ -156,7 +160,7 @@ def _output(manifests: Manifests) -> Schema:
     )
     single = [n for n, m in manifests.items() if m.output and not m.output.batches]
     unbatched = {
-        "if": {"required": ["to"], "properties": {"to": {"enum": single}}},
+        "if": {"required": ["to"], "properties": {"to": _is(*single)}},
         "then": {"properties": {"batch": False}},
     }
     return {**made, "allOf": [*_settings_by("to", manifests, "output"), unbatched]}
@@ -166,12 +170,11 @@ def _delivered(manifests: Manifests) -> dict[str, Schema]:
     """The block as it is in any case, and what each output makes of it."""
     made = _with(
         blocks.DELIVERED,
-        check={k: v for k, v in _property(blocks.DELIVERED, "check").items() if k != "type"},
         on_fail=_then(_property(blocks.DELIVERED, "on_fail"), "delivered.on_fail"),
         stall=_then(_property(blocks.DELIVERED, "stall"), "stall"),
     )
     universal = {
-        "if": {"properties": {"check": {"enum": list(UNIVERSAL_CHECKS)}}},
+        "if": {"properties": {"check": _is(*UNIVERSAL_CHECKS)}},
         "then": {"properties": {"with": dict(NO_SETTINGS)}},
     }
     by_output = {
@@ -183,7 +186,7 @@ def _delivered(manifests: Manifests) -> dict[str, Schema]:
 
 
 def _delivered_by(to: str, manifest: Manifest, own: tuple[str, ...]) -> Schema:
-    made: Schema = {"properties": {"check": _checks(manifest, supported_checks(own))}}
+    made: Schema = {"properties": {"check": _checks([manifest], supported_checks(own))}}
     settings = [
         _when("check", check, _settled(f"check.{to}.{check}", manifest.checks[check].schema))
         for check in own
@@ -194,25 +197,27 @@ def _delivered_by(to: str, manifest: Manifest, own: tuple[str, ...]) -> Schema:
 def _deliveries(manifests: Manifests) -> list[Schema]:
     """`delivered` by `output.to`, which stands beside it (P031); any check while that is unknown."""
     outputs = [name for name, manifest in manifests.items() if manifest.output]
-    known = {check for manifest in manifests.values() for check in manifest.checks}
-    every = {"enum": [*sorted(known), *UNIVERSAL_CHECKS]}
+    known = sorted({check for manifest in manifests.values() for check in manifest.checks})
+    every = _checks(manifests.values(), supported_checks(tuple(known)))
     return [
         *(
             {
-                "if": _sends_to({"const": to}),
+                "if": _sends_to(_is(to)),
                 "then": {"properties": {"delivered": _ref(f"delivered.{to}")}},
             }
             for to in outputs
         ),
         {
-            "if": _sends_to({"enum": outputs}),
+            "if": _sends_to(_is(*outputs)),
             "else": {"properties": {"delivered": {"properties": {"check": every}}}},
         },
     ]
 
 
 def _sends_to(name: Schema) -> Schema:
-    output = {"required": ["to"], "properties": {"to": name}}
+    # With `from`, since an editor inserts what is required here together with `output`.
+    keys = {"from": {"type": ["string", "array"]}, "to": name}
+    output = {"type": "object", "required": list(keys), "properties": keys}
     return {"required": ["output"], "properties": {"output": output}}
 
 
@@ -225,7 +230,7 @@ def _settings(manifests: Manifests) -> dict[str, Schema]:
     for name, manifest in manifests.items():
         for role in ("input", "tap", "transform", "agent", "output"):
             if found := getattr(manifest, role):
-                made[f"{role}.{name}"] = {"description": manifest.summary, **found.schema}
+                made[f"{role}.{name}"] = {**found.schema, "description": _meaning(manifest, found)}
         for check, found in manifest.checks.items():
             made[f"check.{name}.{check}"] = dict(found.schema)
     return made
@@ -250,9 +255,14 @@ def _settled(name: str, settings: Mapping[str, Any]) -> Schema:
 # ── words ────────────────────────────────────────────────────────────────────
 
 
+def _meaning(manifest: Manifest, role: Role) -> str:
+    return str(role.schema.get("description", manifest.summary))
+
+
 def _named(base: Schema, manifests: Manifests, role: str) -> Schema:
-    """One of the connectors that have a role, each with its summary."""
-    able = {n: m.summary for n, m in manifests.items() if getattr(m, role)}
+    """One of the connectors that have a role, each with what it does in it."""
+    roles = {name: getattr(manifest, role) for name, manifest in manifests.items()}
+    able = {name: _meaning(manifests[name], found) for name, found in roles.items() if found}
     return {"description": base["description"], **_words(able)}
 
 
@@ -262,13 +272,12 @@ def _own(base: Schema, manifests: Manifests, role: str) -> Schema:
     return {"description": base["description"], "anyOf": [able, _FUNCTION]}
 
 
-def _checks(manifest: Manifest, supported: tuple[str, ...]) -> Schema:
-    own = {name: str(role.schema.get("description", "")) for name, role in manifest.checks.items()}
+def _checks(manifests: Iterable[Manifest], names: Iterable[str]) -> Schema:
+    """One of some checks, each with when it passes."""
+    own = {check: _meaning(m, role) for m in manifests for check, role in m.checks.items()}
     base = _property(blocks.DELIVERED, "check")
-    return {
-        **_words({name: {**_CHECKS, **own}[name] for name in supported}),
-        "default": base["default"],
-    }
+    words = _words({name: {**own, **_CHECKS}[name] for name in names})
+    return {**{key: value for key, value in base.items() if key != "type"}, **words}
 
 
 def _then(block: Schema, where: str) -> Schema:
@@ -300,7 +309,12 @@ def _ref(name: str) -> Schema:
 
 
 def _when(key: str, value: str, then: Schema) -> Schema:
-    return {"if": {"required": [key], "properties": {key: {"const": value}}}, "then": then}
+    return {"if": {"required": [key], "properties": {key: _is(value)}}, "then": then}
+
+
+def _is(*words: str) -> Schema:
+    """A condition on a word. It says the type too, or an editor inserts the key without its colon."""
+    return {"type": "string", **({"enum": list(words)} if words[1:] else {"const": words[0]})}
 
 
 def _printed(schema: Any) -> Any:
@@ -317,16 +331,32 @@ def _printed(schema: Any) -> Any:
     for key in _INNER_LISTS:
         if key in made:
             made[key] = [_printed(inner) for inner in made[key]]
-    return {key: value for key, value in _templated(made).items() if not key.startswith("x-")}
+    made = _templated(made)
+    return {**_typed(made), **{key: made[key] for key in made if not key.startswith("x-")}}
 
 
 def _templated(schema: Schema) -> Schema:
     """What a literal or a limited form says of templates, in words that an editor knows."""
     if schema.get("x-literal"):
-        return schema if schema.keys() & JUDGED_ELSEWHERE else {**schema, "not": {"pattern": _HOLE}}
+        judged = JUDGED_ELSEWHERE - {"format"}
+        return schema if schema.keys() & judged else {**schema, "not": {"pattern": _HOLE}}
     form = {key: schema[key] for key in FORM if key in schema}
     if not form:
         return schema
     rest = {key: value for key, value in schema.items() if key not in form}
-    either = {"anyOf": [form, {"pattern": _ANY_HOLE}]}
+    either = {"anyOf": [{**form, **_typed(form)}, {"pattern": _ANY_HOLE}]}
     return {**rest, "allOf": [*rest.get("allOf", ()), either]}
+
+
+def _typed(schema: Schema) -> Schema:
+    """The type that a schema's words imply, and its pattern in words: an editor says both."""
+    made: Schema = {}
+    if words := PATTERNS.get(schema.get("pattern", "")):
+        made["patternErrorMessage"] = f"This takes {words}."
+    values = schema.get("enum", [schema["const"]] if "const" in schema else [])
+    branches = schema.get("anyOf", [])
+    types = [_TYPES.get(type(v)) for v in values] + [b.get("type") for b in branches]
+    if types and all(isinstance(each, str) for each in types) and "type" not in schema:
+        one, *more = dict.fromkeys(types)
+        made["type"] = [one, *more] if more else one
+    return made
