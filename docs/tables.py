@@ -21,6 +21,7 @@ from pipo.errors import InvalidState
 from pipo.lang import codes, functions, grammar, load, schema
 from pipo.lang.check import Source, parse
 from pipo.lang.durations import PATTERN as DURATION
+from pipo.lang.editor_schema import editor_schema
 from pipo.lang.model import KINDS
 from pipo.lang.rules import policies, texts
 from pipo.lang.rules.names import INPUTS_LIMIT
@@ -300,6 +301,20 @@ def _is_built(role: Any, name: str) -> bool:
 # ── checks ──
 
 
+def passing() -> str:
+    """Every check and when it passes."""
+    defined = editor_schema(_MANIFESTS)["$defs"]
+    found: dict[str, str] = {}
+    for name in _having("output"):
+        found |= _described(defined[f"delivered.{name}"]["properties"]["check"])
+    return table(("check", "passes when"), ((code(name), said) for name, said in found.items()))
+
+
+def _described(made: Schema) -> dict[str, str]:
+    """The words of an enumeration and what each means."""
+    return dict(zip(made["enum"], made["enumDescriptions"], strict=True))
+
+
 def checks() -> str:
     """The settings of every check that takes some."""
     found = {name: role for made in _MANIFESTS.values() for name, role in made.checks.items()}
@@ -352,6 +367,13 @@ def variables() -> str:
         ("where", "what", "variables"),
         ((where, what, codes_of(names)) for where, what, names in POSITIONS),
     )
+
+
+def meanings_of_then() -> str:
+    """Every `then` of an error policy and what it does."""
+    words = editor_schema(_MANIFESTS)["$defs"]["tap_error"]["properties"]["then"]
+    rows = ((code(word), said) for word, said in _described(words).items())
+    return table(("`then`", "what becomes of the packet"), rows)
 
 
 def thens() -> str:
@@ -463,11 +485,13 @@ SECTIONS: Final[Mapping[str, Callable[[], str]]] = {
     "inputs": _role("input"),
     **{f"{kind_}s": _role(kind_) for kind_ in KINDS if kind_ not in ("filter", "route")},
     "outputs": _role("output"),
-    "checks": checks,
+    "when checks pass": passing,
+    "settings of checks": checks,
     "compatibility": compatibility,
     "reruns": reruns,
     "variables": variables,
-    "thens": thens,
+    "what then does": meanings_of_then,
+    "where then stands": thens,
     "helpers": helpers,
     "limits": limits,
     "diagnostics": diagnostics,
