@@ -28,4 +28,5 @@ def _check(request: pipo_pb2.CheckRequest, home: Home) -> pipo_pb2.CheckReply:
     return pipo_pb2.CheckReply(
         ok=not any(finding.severity == "error" for finding in report.findings),
         diagnostics=[to_proto.diagnostic(finding) for finding in report.findings],
+        not_imported=report.not_imported,
     )

@@ -48,11 +48,16 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The findings of one file, by position; `pipeline` is there unless one is an error."""
+    """The findings of one file, by position; `pipeline` is there unless one is an error.
+
+    `not_imported` names the functions' module when it was read and not run: what
+    only its import shows (P059) is then not among the findings.
+    """
 
     file: str
     findings: list[Finding] = field(default_factory=list)
     pipeline: Pipeline | None = None
+    not_imported: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -90,7 +95,8 @@ def check(
         found = draft.findings()
         failed = any(finding.severity == "error" for finding in found)
         pipeline = None if failed else model.build(plain(draft.root))
-        reports[index] = Report(draft.file, found, pipeline)
+        unrun = () if import_modules else files.named_modules(draft)
+        reports[index] = Report(draft.file, found, pipeline, unrun)
     return [reports[index] for index in range(len(sources))]
 
 

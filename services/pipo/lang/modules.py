@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from pipo.lang.load import BYTES_LIMIT
+
 IMPORT_TIMEOUT_S: Final = 10.0
 IMPORT_MEMORY_BYTES: Final = 256 * 1024 * 1024
 
@@ -34,7 +36,7 @@ class Module:
 def read(path: Path) -> Module:
     """What a module defines, from its syntax tree."""
     try:
-        tree = ast.parse(path.read_bytes())
+        tree = ast.parse(read_limited(path))
     except SyntaxError as error:
         line = (error.text or "").strip()
         where = f"{path.name} line {error.lineno or 1}"
@@ -44,6 +46,18 @@ def read(path: Path) -> Module:
         why = f"{path.name} cannot be read: {error}"
         return Module(frozenset(), why, f"{path.name} cannot be read")
     return Module(frozenset(name for name in _defined(tree.body) if not name.startswith("_")))
+
+
+def read_limited(path: Path) -> bytes:
+    """The bytes of a file that a pipeline names.
+
+    Raises: OSError; ValueError, when they are more than a pipeline's own file may have.
+    """
+    with path.open("rb") as opened:
+        raw = opened.read(BYTES_LIMIT + 1)
+    if len(raw) > BYTES_LIMIT:
+        raise ValueError("the file is larger than 1 MiB")
+    return raw
 
 
 def _defined(body: list[ast.stmt]) -> Iterator[str]:

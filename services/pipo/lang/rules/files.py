@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,11 +22,11 @@ TRUST = "trust.json"
 
 def present(draft: Draft, *, quote: bool) -> None:
     """P014, P054."""
-    if (module := _module(draft)) and not _path(draft, module).is_file():
+    if (module := _module(draft)) and not _is_file(_path(draft, module)):
         draft.report("P014", module, f"there is no file {module.value!r}", _looked(draft, module))
     for schema in _schemas(draft):
         path = _path(draft, schema)
-        if not path.is_file():
+        if not _is_file(path):
             draft.report(
                 "P014", schema, f"there is no file {schema.value!r}", _looked(draft, schema)
             )
@@ -44,7 +45,7 @@ def functions(draft: Draft) -> None:
             draft.report("P012", value, message)
         return
     module = _module(draft)
-    if module is None or not _path(draft, module).is_file():
+    if module is None or not _is_file(_path(draft, module)):
         return
     read = modules.read(_path(draft, module))
     if read.fault:
@@ -67,6 +68,12 @@ def imports(draft: Draft, *, run: bool, quote: bool) -> None:
         draft.report("P059", module, f"the module does not import: {fault}")
 
 
+def named_modules(draft: Draft) -> tuple[str, ...]:
+    """The functions' module as the file names it, if it is there."""
+    module = _module(draft)
+    return (str(module.value),) if module and _is_file(_path(draft, module)) else ()
+
+
 def trusted(draft: Draft) -> None:
     """P052."""
     origin = _json(draft.folder / ORIGIN)
@@ -83,23 +90,27 @@ def trusted(draft: Draft) -> None:
 
 def _distrust(draft: Draft, origin: dict[str, Any], path: Path) -> str:
     """Why a file that came with a template is not trusted; empty for trusted and own files."""
-    try:
-        listed = origin["modules"].get(
-            path.resolve().relative_to(draft.folder.resolve()).as_posix()
-        )
-    except ValueError:
-        return ""
+    listed = origin["modules"].get(_below(draft.folder, path))
     if listed is None:
         return ""
     template = str(origin.get("template", "?"))[:60]
     trust = _json(draft.home / TRUST) if draft.home else None
-    if not isinstance(trust, dict) or origin.get("template_hash") not in trust.get("trusted", ()):
+    trusted = trust.get("trusted") if isinstance(trust, dict) else None
+    if not isinstance(trusted, list) or origin.get("template_hash") not in trusted:
         return f"comes from the template `{template}`, which nobody has trusted"
     try:
         found = hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError:
         found = ""
     return "" if found == listed else f"was edited since the template `{template}` was trusted"
+
+
+def _below(folder: Path, path: Path) -> str:
+    """The path of a file from the folder, links followed; empty when it lies elsewhere."""
+    try:
+        return Path(os.path.realpath(path)).relative_to(os.path.realpath(folder)).as_posix()
+    except ValueError:
+        return ""
 
 
 def _module(draft: Draft) -> Scalar | None:
@@ -128,6 +139,14 @@ def _path(draft: Draft, text: Scalar) -> Path:
     return draft.folder / str(text.value)
 
 
+def _is_file(path: Path) -> bool:
+    """Whether a file is there; a name that no file can have is none."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
+
+
 def _looked(draft: Draft, text: Scalar) -> str:
     return f"looked for {_path(draft, text)}; paths are relative to the pipeline's file"
 
@@ -141,7 +160,7 @@ def _json(path: Path) -> Any:
 
 def _schema_fault(path: Path) -> str:
     try:
-        schema = json.loads(path.read_bytes())
+        schema = json.loads(modules.read_limited(path))
     except (OSError, ValueError, RecursionError) as error:
         return str(error)[:200]
     if not isinstance(schema, dict | bool):

@@ -837,18 +837,26 @@ class CheckReply(_message.Message):
 
     OK_FIELD_NUMBER: _builtins.int
     DIAGNOSTICS_FIELD_NUMBER: _builtins.int
+    NOT_IMPORTED_FIELD_NUMBER: _builtins.int
     ok: _builtins.bool
     @_builtins.property
     def diagnostics(self) -> _containers.RepeatedCompositeFieldContainer[_packet_pb2.Diagnostic]: ...
+    @_builtins.property
+    def not_imported(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The `fn` modules that were read but not imported, as the file names them: a text from
+        elsewhere runs no code, so whether they import (P059) is known only beside their file.
+        """
+
     def __init__(
         self,
         *,
         ok: _builtins.bool = ...,
         diagnostics: _abc.Iterable[_packet_pb2.Diagnostic] | None = ...,
+        not_imported: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["diagnostics", b"diagnostics", "ok", b"ok"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["diagnostics", b"diagnostics", "not_imported", b"not_imported", "ok", b"ok"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

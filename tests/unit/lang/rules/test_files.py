@@ -185,3 +185,51 @@ def test_a_file_that_is_no_pipeline_is_not_shown(folder: Folder) -> None:
     """Whoever may start a pipeline may name any file, a token's for one."""
     assert folder.check("s3cret-token") == ["P002"]
     assert folder.messages == ["the file must be a map of keys, found a text"]
+
+
+def test_a_check_that_runs_no_code_says_so(tmp_path: Path) -> None:
+    (tmp_path / "x.fn.py").write_text("raise SystemExit(3)\ndef f(data): return data\n")
+    source = Source(FN % "f", str(tmp_path / "p.pipo"))
+    [report] = check([source], MANIFESTS)
+    assert (report.findings, report.not_imported) == ([], ("./x.fn.py",))
+    [report] = check([source], MANIFESTS, import_modules=True)
+    assert [f.code for f in report.findings] == ["P059"]
+    assert report.not_imported == ()
+    (tmp_path / "x.fn.py").unlink()
+    [report] = check([source], MANIFESTS)
+    assert ([f.code for f in report.findings], report.not_imported) == (["P014"], ())
+
+
+@pytest.mark.parametrize("name", ["a" * 300 + ".py", "a\0b", "loop.py", ".", "x/../../y", "\ud800"])
+def test_a_name_that_no_file_can_have_is_a_missing_file(name: str, tmp_path: Path) -> None:
+    (tmp_path / "loop.py").symlink_to("loop.py")
+    (tmp_path / ".pipo-origin.json").write_text('{"modules": {"p.pipo": "0"}}')
+    file = str(tmp_path / "p.pipo")
+    quoted = json.dumps(name)
+    if "\ud800" in name:  # YAML holds no half of a pair, a file's own name may.
+        file, quoted = f"{tmp_path}/{name}/p.pipo", "x.py"
+    for text in (
+        PUSH + STDOUT + f"fn: {quoted}\n",
+        PUSH.replace("via: push", f"via: push, schema: {quoted}") + STDOUT,
+    ):
+        assert [f.code for f in check([Source(text, file)], MANIFESTS)[0].findings] == ["P014"]
+
+
+def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / "big").write_bytes(b"#" * (1024 * 1024 + 1))
+    file = str(tmp_path / "p.pipo")
+    [found] = check([Source(PUSH + STDOUT + "fn: big\n", file)], MANIFESTS)[0].findings
+    assert (found.code, "larger than 1 MiB" in found.message) == ("P059", True)
+    text = PUSH.replace("via: push", "via: push, schema: big") + STDOUT
+    [found] = check([Source(text, file)], MANIFESTS)[0].findings
+    assert (found.code, "larger than 1 MiB" in found.message) == ("P054", True)
+
+
+@pytest.mark.parametrize("trust", ["[]", '{"trusted": 5}', '{"trusted": "h"}', "{}", "x", "null"])
+@pytest.mark.parametrize("template_hash", ['["h"]', "null", "5", '"h"'])
+def test_trust_that_cannot_be_read_is_none(trust: str, template_hash: str, tmp_path: Path) -> None:
+    origin = f'{{"modules": {{"p.pipo": "0"}}, "template_hash": {template_hash}}}'
+    (tmp_path / ".pipo-origin.json").write_text(origin)
+    (tmp_path / "trust.json").write_text(trust)
+    [report] = check([Source(EXEC, str(tmp_path / "p.pipo"))], MANIFESTS, tmp_path)
+    assert [f.code for f in report.findings] == ["P052"]
