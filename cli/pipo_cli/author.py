@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,7 +17,7 @@ from pipo.lang.check import check as check_together
 from pipo.lang.editor_schema import editor_schema
 from pipo.lang.load import BYTES_LIMIT
 from pipo_cli.render import findings
-from pipo_cli.settings import Settings, global_options, pass_settings
+from pipo_cli.settings import Settings, global_options, pass_settings, plain
 
 SUFFIX = ".pipo"
 SKIPPED_FOLDERS = {"node_modules", "__pycache__"}
@@ -34,8 +36,9 @@ def check(settings: Settings, paths: tuple[str, ...]) -> int:
         listed = [{"file": file, "diagnostics": findings.as_json(f)} for file, f in reports]
         click.echo(json.dumps({"ok": ok, "files": listed}, ensure_ascii=False))
     else:
+        colour = sys.stdout.isatty() and not plain()
         for file, found in reports:
-            for line in findings.report(file, found):
+            for line in findings.report(file, found, colour=colour):
                 click.echo(line)
     return 0 if ok else 1
 
@@ -49,24 +52,33 @@ def schema() -> int:
 
 
 def pipeline_files(paths: Sequence[str]) -> list[Path]:
-    """The files that paths name, folders searched to the bottom, each once, in order.
+    """The files that paths name, folders searched to the bottom, in order.
 
-    Raises: NotFound, for a path that is not there or a folder without pipelines.
+    Each file stands once, by the first of its names: a second one, a link for
+    example, would make it the other pipeline that takes its port.
+    Raises: NotFound, for a path that is not there or a folder without pipelines;
+        BadRequest, for one that cannot be looked at.
     """
-    found: dict[Path, None] = {}
+    found: dict[str, Path] = {}
     for path in map(Path, paths):
-        if path.is_dir():
-            inside = sorted(p for p in path.rglob(f"*{SUFFIX}") if _wanted(p, path))
-            if not inside:
-                raise NotFound(
-                    f"no pipeline below {path}", hint=f"a pipeline's file ends in {SUFFIX}"
-                )
-            found.update(dict.fromkeys(inside))
-        elif path.exists():
-            found[path] = None
-        else:
-            raise NotFound(f"no such file or folder: {path}", hint="check the spelling")
-    return list(found)
+        try:
+            named = _files_of(path)
+        except OSError as error:
+            raise BadRequest(f"cannot read {path}: {error.strerror}") from error
+        for file in named:
+            found.setdefault(os.path.realpath(file), file)
+    return list(found.values())
+
+
+def _files_of(path: Path) -> list[Path]:
+    if path.is_dir():
+        inside = sorted(p for p in path.rglob(f"*{SUFFIX}") if _wanted(p, path))
+        if not inside:
+            raise NotFound(f"no pipeline below {path}", hint=f"a pipeline's file ends in {SUFFIX}")
+        return inside
+    if not path.exists():
+        raise NotFound(f"no such file or folder: {path}", hint="check the spelling")
+    return [path]
 
 
 def _wanted(path: Path, root: Path) -> bool:
@@ -91,11 +103,19 @@ def _checked(files: Sequence[Path], settings: Settings) -> list[tuple[str, list[
 
 
 def _text(file: Path) -> str:
+    raw = read(file)
+    return raw.decode("utf-8", "strict" if len(raw) <= BYTES_LIMIT else "replace")
+
+
+def read(file: Path) -> bytes:
+    """A pipeline file's bytes, no more than it takes to see that it is too large.
+
+    Raises: BadRequest, when it cannot be read.
+    """
     try:
         with file.open("rb") as opened:
-            # No more than it takes to see that it is too large: a device has no end.
-            raw = opened.read(BYTES_LIMIT + 1)
-        return raw.decode("utf-8", "strict" if len(raw) <= BYTES_LIMIT else "replace")
+            # A device has no end.
+            return opened.read(BYTES_LIMIT + 1)
     except OSError as error:
         raise BadRequest(f"cannot read {file}: {error.strerror}") from error
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import click
 import pytest
 
 from pipo.errors import NotFound
@@ -169,3 +170,41 @@ def test_what_has_no_end_is_too_large(
         file.write_text("é" * size)
     assert main(["check", str(file)]) == 1
     assert "the file is larger than 1 MiB" in capsys.readouterr().out
+
+
+def test_a_file_of_several_names_is_checked_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "sub").mkdir()
+    good = GOOD.replace("via: push", "via: http\n  with: { listen: 8600 }")
+    (tmp_path / "good.pipo").write_text(good)
+    (tmp_path / "sub" / "link.pipo").symlink_to("../good.pipo")
+    names = ["sub/../good.pipo", "good.pipo", str(tmp_path / "good.pipo"), "sub/link.pipo", "."]
+    assert main(["check", *names]) == 0
+    assert capsys.readouterr().out == "sub/../good.pipo  ok\n"
+
+
+def test_a_path_that_cannot_be_looked_at(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "a" * 300]) == 1
+    assert capsys.readouterr().err == f"error: cannot read {'a' * 300}: File name too long\n"
+
+
+@pytest.mark.parametrize("plain", [{}, {"NO_COLOR": "1"}, {"PIPO_PLAIN": "1"}])
+def test_only_a_terminal_gets_colours(
+    plain: dict[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "good.pipo").write_text(GOOD)
+    for name in ("NO_COLOR", "PIPO_PLAIN"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in plain.items():
+        monkeypatch.setenv(name, value)
+    main(["check", "good.pipo"])
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    monkeypatch.setattr(click.utils, "should_strip_ansi", lambda *stream: False)
+    main(["check", "good.pipo"])
+    piped, seen = capsys.readouterr().out.splitlines()
+    assert piped == "good.pipo  ok"
+    assert seen == (piped if plain else f"good.pipo  {click.style('ok', fg='green', bold=True)}")
