@@ -31,7 +31,11 @@ def filled(text: str) -> str:
         raise SystemExit(f"{PAGE.name}: each section stands once; look at {', '.join(odd)}")
     if len(_MARK.findall(text)) != 2 * len(names):
         raise SystemExit(f"{PAGE.name}: a marker has no end, or an end no marker")
-    return _SECTION.sub(lambda found: f"{found[1]}\n{SECTIONS[found[2]]()}\n\n", text)
+    return _SECTION.sub(lambda found: found[1] + _framed(SECTIONS[found[2]]()), text)
+
+
+def _framed(text: str) -> str:
+    return f"\n{text}\n\n" if text else ""
 
 
 def main() -> int:

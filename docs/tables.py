@@ -10,26 +10,22 @@ not built yet       the connectors' modules, and what the runner refuses
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from docs.words import Schema, code, codes_of, kind, shown_default, table, takes_template
 from pipo.connectors import registry
 from pipo.connectors.contract import UNIVERSAL_CHECKS, Manifest, Role
 from pipo.errors import InvalidState
 from pipo.lang import codes, functions, grammar, load, schema
 from pipo.lang.check import Source, parse
-from pipo.lang.durations import PATTERN as DURATION
 from pipo.lang.editor_schema import editor_schema
 from pipo.lang.model import KINDS
 from pipo.lang.rules import policies, texts
 from pipo.lang.rules.names import INPUTS_LIMIT
-from pipo.lang.validation import PATTERNS
 from pipo_runner.pipeline.plan import make_plan
 from pipo_runner.pipeline.unbuilt import later
-
-Schema = Mapping[str, Any]
 
 _MANIFESTS = registry.manifests()
 _ROLES: Final = ("input", "tap", "transform", "agent", "output")
@@ -52,6 +48,17 @@ BLOCKS: Final[Mapping[str, Schema]] = {
     "retention": schema.RETENTION,
 }
 
+# Keys that name a connector, and the role that it must have.
+_CONNECTORS: Final = {
+    ("input", "via"): "input",
+    ("node", "tap"): "tap",
+    ("node", "transform"): "transform",
+    ("node", "agent"): "agent",
+    ("output", "to"): "output",
+}
+# Blocks that stand in one place, as `policies.ALLOWED` calls it; an input's `on_invalid` takes less.
+_WHERE: Final = {"on_invalid": "output.on_invalid", "loop": "loop", "stall": "stall"}
+
 # Where a text stands, whether it is an expression, and the row of the rules that it follows.
 POSITIONS: Final = (
     ("`validate` of an input, `filter`, `route`, `loop.until`", "expression", texts.RULE),
@@ -73,6 +80,7 @@ _EFFECTS: Final = {
     "write": "writes again",
 }
 _REPEATED_WRITE: Final = "writes again, with the same key"
+_NOT_BUILT: Final = "Not built yet."
 _NO_SETTINGS: Final = "Takes no settings."
 
 _TRIAL: Final = "pipo: 1\nname: trial\ninput: { via: push }\n"
@@ -82,143 +90,35 @@ _FAN_OUT: Final = (
 )
 
 
-# ── Markdown ──
-
-
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table; bars inside cells are escaped."""
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(_cell(c) for c in line)} |" for line in lines)
-
-
-def _cell(text: str) -> str:
-    return " ".join(text.replace("|", "\\|").split())
-
-
-def code(value: Any) -> str:
-    """A value as it is written in a file."""
-    text = value if value and isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return f"`{text}`"
-
-
-def codes_of(values: Iterable[Any]) -> str:
-    return " ".join(code(value) for value in values)
-
-
-# ── what a schema says, in words ──
-
-_TYPES: Final = {
-    "string": "text",
-    "integer": "whole number",
-    "number": "number",
-    "boolean": "`true` or `false`",
-}
-
-
-def kind(made: Schema) -> str:
-    """What a key takes, with its limits."""
-    if "const" in made:
-        return code(made["const"])
-    if "enum" in made:
-        return codes_of(made["enum"])
-    if "anyOf" in made and "type" not in made:
-        return _any_kind(made["anyOf"])
-    limits = ", ".join(_limits(made))
-    return f"{_plain_kind(made)}, {limits}" if limits else _plain_kind(made)
-
-
-def _any_kind(choices: Sequence[Schema]) -> str:
-    single = [kind(one) for one in choices if one.get("type") != "array"]
-    words = (", or " if any("," in one for one in single) else " or ").join(dict.fromkeys(single))
-    for one in choices:
-        if one.get("type") == "array":
-            limits = "".join(f", {limit}" for limit in _limits(one))
-            words += f", or a list of them{limits}"
-    return words
-
-
-def _plain_kind(made: Schema) -> str:
-    match made.get("type"):
-        case None:
-            return "any value"
-        case "string" if made.get("pattern") == DURATION:
-            return "duration"
-        case "string":
-            return "path" if made.get("x-path") else "text"
-        case "array":
-            return f"list of {_plural(kind(made['items']))}"
-        case "object":
-            return _map_kind(made)
-        case other:
-            return _TYPES[str(other)]
-
-
-def _map_kind(made: Schema) -> str:
-    values = made.get("additionalProperties")
-    if isinstance(values, Mapping) and "properties" not in values:
-        return f"map of names to {_plural(kind(values))}"
-    return "map" if values is None else "map of blocks" if values else "block"
-
-
-def _plural(words: str) -> str:
-    first, comma, rest = words.partition(",")
-    irregular = {"any value": "values"}
-    return irregular.get(first, first if first.endswith("`") else f"{first}s") + comma + rest
-
-
-def _limits(made: Schema) -> Iterator[str]:
-    low, high = made.get("minimum"), made.get("maximum")
-    if low is not None and high is not None:
-        yield f"{low} to {high}"
-    elif low is not None:
-        yield f"at least {low}"
-    if made.get("minItems") or made.get("minProperties"):
-        yield "not empty"
-    if made.get("minLength"):
-        yield "not empty"
-    if made.get("maxLength"):
-        yield f"at most {made['maxLength']} characters"
-    if made.get("uniqueItems"):
-        yield "each once"
-    pattern = made.get("pattern", DURATION)
-    if pattern != DURATION:
-        yield _PATTERN_WORDS.get(pattern, PATTERNS.get(pattern, f"like `{pattern}`"))
-
-
-_PATTERN_WORDS: Final = {
-    _MANIFESTS["pipeline"].output.schema["properties"]["pipeline"]["pattern"]: "a pipeline's name"  # type: ignore[union-attr]
-}
-
-
-def takes_template(made: Schema) -> bool:
-    """Whether a string somewhere in the value is a template."""
-    if made.get("x-literal") or "enum" in made or made.get("type") in ("integer", "boolean"):
-        return False
-    if "anyOf" in made and "type" not in made:
-        return any(takes_template(one) for one in made["anyOf"])
-    inner = made.get("items", made.get("additionalProperties"))
-    return takes_template(inner) if isinstance(inner, Mapping) else True
-
-
-def _default(made: Schema, is_required: bool) -> str:
-    if is_required:
-        return "required"
-    return code(made["default"]) if "default" in made else ""
-
-
 # ── blocks ──
 
 
-def keys(block: Schema) -> str:
+def keys(block: str) -> str:
     """The keys of one block."""
-    required = block.get("required", ())
+    made = BLOCKS[block]
+    required = made.get("required", ())
     return table(
         ("key", "value", "default", "meaning"),
         (
-            (code(name), kind(made), _default(made, name in required), made["description"])
-            for name, made in block["properties"].items()
+            (
+                code(name),
+                _value(block, name),
+                shown_default(one, name in required),
+                one["description"],
+            )
+            for name, one in made["properties"].items()
         ),
     )
+
+
+def _value(block: str, key: str) -> str:
+    """What a key takes; where that is a connector or a `then`, those that may stand there."""
+    if (block, key) in _CONNECTORS:
+        words = [*_having(_CONNECTORS[block, key])]
+        return codes_of([*words, "fn.<name>"] if key in ("tap", "transform") else words)
+    if key == "then" and block in _WHERE:
+        return codes_of(policies.ALLOWED[_WHERE[block]])
+    return kind(BLOCKS[block]["properties"][key])
 
 
 def settings(role: Role) -> str:
@@ -235,7 +135,7 @@ def _settings(made: Schema, before: str = "") -> Iterator[tuple[str, ...]]:
     for name, one in made.get("properties", {}).items():
         is_block = "properties" in one
         is_template = not is_block and takes_template(one)
-        default = _default(one, name in required)
+        default = shown_default(one, name in required)
         if before and default == "required":
             default = f"required in {code(before.rstrip('.'))}"
         yield (
@@ -278,7 +178,7 @@ def _connector(role: str, manifest: Manifest) -> str:
     own: Role = getattr(manifest, role)
     summary = own.schema.get("description", manifest.summary)
     if not _is_built(role, manifest.name):
-        summary = f"{summary} **Not built yet.**"
+        summary = f"{summary} *{_NOT_BUILT}*"
     twin = _twin(role, manifest.name)
     body = f"Takes what the [{twin[0]} `{twin[1]}`](#{twin[0]}-{twin[1]}) takes." if twin else ""
     return f"#### {role.capitalize()} {code(manifest.name)}\n\n{summary}\n\n{body or settings(own)}"
@@ -456,7 +356,11 @@ def _unbuilt_features() -> Iterator[str]:
 
 
 def _block(name: str) -> Callable[[], str]:
-    return lambda: keys(BLOCKS[name])
+    return lambda: keys(name)
+
+
+def _state(feature: str) -> Callable[[], str]:
+    return lambda: f"*{_NOT_BUILT}*" if feature in _unbuilt_features() else ""
 
 
 def limits() -> str:
@@ -480,8 +384,21 @@ def _role(role: str) -> Callable[[], str]:
     return lambda: connectors(role)
 
 
+# Parts of the page, and what the runner calls them while it refuses them.
+_STATES: Final = {
+    "routing": "route nodes",
+    "fan-out": "fan-out",
+    "loops": "loop",
+    "functions": "fn modules",
+    "batches": "output.batch",
+    "stalls": "delivered.stall",
+    "lifetime": "lifetime",
+    "retention": "retention",
+}
+
 SECTIONS: Final[Mapping[str, Callable[[], str]]] = {
     **{f"keys of {name}": _block(name) for name in BLOCKS},
+    **{f"state of {name}": _state(feature) for name, feature in _STATES.items()},
     "inputs": _role("input"),
     **{f"{kind_}s": _role(kind_) for kind_ in KINDS if kind_ not in ("filter", "route")},
     "outputs": _role("output"),
