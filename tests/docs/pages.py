@@ -38,14 +38,14 @@ class Block:
         return f"{self.page}:{self.line}"
 
 
-def blocks(page: Path) -> list[Block]:
-    """The `sh` blocks of a page, in order."""
+def blocks(page: Path, language: str = "sh") -> list[Block]:
+    """The blocks of a page in one language, in order."""
     text = page.read_text(encoding="utf-8")
     name = str(page.relative_to(ROOT))
     return [
         Block(name, text[: found.start()].count("\n") + 1, found[2].strip())
         for found in _FENCE.finditer(text)
-        if found[1] == "sh"
+        if found[1] == language
     ]
 
 

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from pipo.connectors.registry import manifests
+from pipo.lang.check import Source, check
+from pipo.lang.document import plain
+from pipo.lang.json_schema import compiled
+from pipo.lang.load import load
 from tests.docs.pages import ROOT, Reader, blocks, checkout
 from tests.stack import query
 
 VENV = Path(sys.prefix)
 GUIDE = ROOT / "docs" / "getting-started.md"
 README = ROOT / "README.md"
+EDITOR = ROOT / "docs" / "editor.md"
 
 # Blocks that something else runs, and what that is.
 ELSEWHERE = {"make test": "this very run"}
@@ -65,9 +73,28 @@ def test_getting_started(reader: Reader) -> None:
     assert "\nstopped\n" in reader.stop()
 
 
+def test_the_editors_page(reader: Reader) -> None:
+    first, last = (reader.try_block(block) for block in blocks(EDITOR))
+    assert first == ""
+    judge = compiled(json.loads((reader.folder / "pipo.schema.json").read_text()))
+    written = load((reader.folder / "hello.pipo").read_text(), "hello.pipo").root
+    assert written is not None
+    assert judge.is_valid(plain(written))
+    assert last.startswith("hello.pipo:6:")
+    shown = blocks(EDITOR, "yaml")[0].text
+    assert check([Source(shown, "hello.pipo")], manifests())[0].findings == []
+
+
+def test_the_settings_of_editors_parse_and_name_the_schema() -> None:
+    files = [json.loads(block.text) for block in blocks(EDITOR, "json")]
+    files += [tomllib.loads(block.text) for block in blocks(EDITOR, "toml")]
+    assert len(files) == 3
+    assert all("./pipo.schema.json" in str(settings) for settings in files)
+
+
 def test_no_page_has_a_command_that_nothing_runs() -> None:
     pages = {p for p in (ROOT / "docs").rglob("*.md") if blocks(p)}
-    assert {str(p.relative_to(ROOT)) for p in pages - {GUIDE}} <= set(OTHER_PAGES)
+    assert {str(p.relative_to(ROOT)) for p in pages - {GUIDE, EDITOR}} <= set(OTHER_PAGES)
     assert all(place.exists() for place in OTHER_PAGES.values())
 
 
