@@ -6,6 +6,8 @@ import math
 import re
 
 PATTERN = r"^[0-9]+(\.[0-9]+)?(ms|s|m|h|d)$"
+LONGEST = "1000000d"
+"""The longest duration of a file: with it, a moment of today is still one of a calendar (year 9999)."""
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)")
 
@@ -24,6 +26,12 @@ def parse(text: str) -> float:
     if math.isinf(span_ms):
         raise ValueError(f"{text[:40]!r} is longer than any duration")
     return span_ms
+
+
+def is_too_long(text: str) -> bool:
+    """Whether a text is a duration, and a longer one than a file may hold."""
+    found = _DURATION.fullmatch(text)
+    return found is not None and float(found[1]) * _UNITS_MS[found[2]] > parse(LONGEST)
 
 
 def show(span_ms: float) -> str:

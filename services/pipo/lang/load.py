@@ -61,7 +61,8 @@ def load(text: str, file: str) -> Loaded:
     except _Fault as fault:
         composer.faults.append(fault)
         root = None
-    found = tuple(finding("P001", f.place, f.message, f.hint) for f in composer.faults)
+    faults = sorted(composer.faults, key=lambda fault: fault.place)
+    found = tuple(finding("P001", f.place, f.message, f.hint) for f in faults)
     return Loaded(file, None if found else root, found)
 
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import jsonschema_rs
 
+from pipo.lang import durations
 from pipo.lang.document import Items, Key, Map, Node, Scalar, at_path, plain
 from pipo.lang.durations import PATTERN as DURATION
 from pipo.lang.json_schema import compiled
@@ -89,6 +90,7 @@ def faults(schema: Schema, node: Node, label: str) -> list[Fault]:
     reader = _Reader(schema, node, label)
     found = [fault for error in _errors(schema, node) for fault in reader.faults(error)]
     found += reader.templates_refused(schema, node, ())
+    found += reader.spans_refused(schema, node)
     return numbers + [fault for fault in found if id(fault.at) not in bad]
 
 
@@ -193,6 +195,19 @@ class _Reader:
             )
             for literal in _literals(schema, node, path)
             if is_template(literal.text.value) and not literal.rule.keys() & JUDGED_ELSEWHERE
+        ]
+
+    def spans_refused(self, schema: Schema, node: Node) -> list[Fault]:
+        """Durations of the right form that lead beyond what a calendar holds."""
+        return [
+            Fault(
+                literal.text,
+                literal.path,
+                f"{self._name(literal.path)} takes at most {durations.LONGEST}, "
+                f"found {found(literal.text)}",
+            )
+            for literal in _literals(schema, node, ())
+            if literal.rule.get("pattern") == DURATION and durations.is_too_long(literal.text.value)
         ]
 
     # ── one error ──

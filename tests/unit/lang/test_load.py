@@ -170,6 +170,10 @@ def test_every_doubled_key_is_shown() -> None:
     assert [p[:2] for p in places("a: 1\na: 2\nb: {c: 1, c: 2}\na: 3")] == [(2, 1), (3, 11), (4, 1)]
 
 
+def test_faults_are_ordered_by_position() -> None:
+    assert [p[:2] for p in places("a: 1\na:\n  {b: 1, b: 2}\nc: *d")] == [(2, 1), (3, 10), (4, 4)]
+
+
 def test_aliases_do_not_explode() -> None:
     lines = ["a: &a [x,x,x,x,x,x,x,x,x,x]"]
     for before, name in zip("abcdefgh", "bcdefghi", strict=True):

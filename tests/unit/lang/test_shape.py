@@ -269,3 +269,14 @@ def test_a_checksum_is_64_hex_digits(sha256: str, expected: list[str]) -> None:
         codes(text + f"delivered: {{ check: checksum, with: {{ sha256: '{sha256}' }} }}")
         == expected
     )
+
+
+@pytest.mark.parametrize("span", ["9" * 400 + "d", "1000001d", "9" * 30 + "ms"])
+def test_a_duration_ends_before_the_calendar_does(span: str) -> None:
+    for block in (f"lifetime: {{ ttl: {span} }}", f"retention: {{ dlq: {span} }}"):
+        [found] = findings(PUSH + STDOUT + block)
+        assert (found.code, found.line) == ("P002", 5)
+        assert "takes at most 1000000d" in found.message
+    schedule = HEAD + STDOUT + f"input: {{ via: schedule, with: {{ every: {span} }} }}"
+    assert codes(schedule) == ["P002"]
+    assert codes(schedule.replace(span, "1000000d")) == []
