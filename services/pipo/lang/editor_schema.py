@@ -54,6 +54,7 @@ _CHECKS: Final = {
 _FUNCTION: Final = {
     "type": "string",
     "pattern": r"^fn\.[A-Za-z_$][A-Za-z0-9_$]*$",
+    "x-literal": True,
     "description": "A function of the module that `fn` names: `fn.<name>`.",
 }
 _ANY_HOLE: Final = r"\$\{"

@@ -20,6 +20,7 @@ from pipo.lang.document import plain
 from pipo.lang.editor_schema import DIALECT, editor_schema
 from pipo.lang.json_schema import compiled
 from pipo.lang.load import load
+from pipo.lang.model import KINDS
 from tests.contract.test_conformance import CHECK, RUNS
 from tests.unit.lang.reading import HEAD, MANIFESTS, PUSH, STDOUT
 from tests.unit.lang.test_seed_examples import SNIPPETS, WHOLE
@@ -233,7 +234,7 @@ def paths(value: Any, at: tuple[str | int, ...] = ()) -> Iterator[tuple[str | in
 def changed(value: Any, path: tuple[str | int, ...], made: Any) -> Any:
     """A copy with one value replaced; without it where `made` is `GONE`."""
     step, *rest = path
-    copy = dict(value) if isinstance(value, dict) else list(value)
+    copy: Any = dict(value) if isinstance(value, dict) else list(value)
     if rest:
         copy[step] = changed(value[step], tuple(rest), made)
     elif made is GONE:
@@ -248,7 +249,7 @@ WORDS = sorted(
     {word for name, manifest in MANIFESTS.items() for word in (name, *manifest.checks)}
     | {"ack", "external", "none", "fn.x", "fn.", "claude", "agent", "drop", "continue", "pause"}
 )
-VALUES = [
+VALUES: list[Any] = [
     *(None, True, False, 0, 1, 1.0, -1, 2.5, 99, 404, 600, 70000, 10**20),
     *("", "x", "a b", "/x", "5s", "0s", "5 s", "1.5h", "5s\n", "٥s", "2xx", "200-299", "2yy"),
     *("json", "text", "append", "${data.x}", "a${env.x}b", "$${x}", "${", "env:X", "last 5"),
@@ -291,6 +292,40 @@ def agree(tree: Any) -> None:
         assert not codes & EXPRESSED, [str(f) for f in findings]
     else:
         assert codes & (EXPRESSED | IN_PART), [str(error) for error in JUDGE.iter_errors(tree)]
+
+
+def positions() -> dict[tuple[Any, ...], tuple[Any, tuple[str | int, ...]]]:
+    """A file and a path for each place of the format: a key by way of the connectors above it."""
+    uses = ("via", "to", *KINDS, "check")
+    made: dict[tuple[Any, ...], tuple[Any, tuple[str | int, ...]]] = {}
+    for tree in TREES:
+        for path in paths(tree):
+            place: list[Any] = []
+            block = tree
+            for step in path:
+                named = (
+                    [block[key] for key in uses if key in block] if isinstance(block, dict) else []
+                )
+                place.append((step if isinstance(step, str) else 0, *map(str, named)))
+                block = block[step]
+            if path[0] in ("nodes", "inputs") and path[1:]:
+                place[1] = ("*",)
+            made.setdefault(tuple(place), (tree, path))
+    return made
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_schema_and_check_agree_on_every_value_of_a_kind_at_every_place() -> None:
+    wrong = {}
+    for tree, path in positions().values():
+        names = WORDS if path[-1] in ("via", "to", "check", "then", *KINDS) else []
+        for made in (GONE, *VALUES, *names):
+            try:
+                agree(changed(tree, path, made))
+            except AssertionError as error:
+                wrong[path, repr(made)] = str(error)[:300]
+    assert wrong == {}
 
 
 @pytest.mark.slow
