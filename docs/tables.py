@@ -149,17 +149,17 @@ def _settings(made: Schema, before: str = "") -> Iterator[tuple[str, ...]]:
             yield from _settings(one, f"{before}{name}.")
 
 
-def _together(made: Schema) -> Iterator[str]:
+def _together(made: Schema, before: str = "") -> Iterator[str]:
     """What the schema asks of several keys at once, at any depth."""
     if "anyOf" in made:
         names = [name for one in made["anyOf"] for name in one.get("required", ())]
-        yield f"One of {' and '.join(code(name) for name in names)} must be there."
-    pairs = {frozenset((a, *others)) for a, others in made.get("dependentRequired", {}).items()}
-    for pair in pairs:
-        yield f"{' and '.join(code(name) for name in sorted(pair, reverse=True))} go together."
-    for one in made.get("properties", {}).values():
+        yield f"One of {' and '.join(code(before + name) for name in names)} must be there."
+    needs = made.get("dependentRequired", {})
+    for pair in dict.fromkeys(tuple(sorted((one, *others))) for one, others in needs.items()):
+        yield f"{' and '.join(code(before + name) for name in pair)} go together."
+    for name, one in made.get("properties", {}).items():
         if "properties" in one:
-            yield from _together(one)
+            yield from _together(one, f"{before}{name}.")
 
 
 # ── connectors ──
