@@ -5,6 +5,8 @@ cronsim finds the matching wall-clock minutes; what it would accept and we do no
 decision 27, and ours: an entry that leaves out an hour of the day runs by the
 wall clock, where a time that is skipped falls on the change and one that comes
 twice counts once, the first time; an entry for all 24 hours runs on through both.
+cronsim itself only ever sees wall-clock times without a zone: beside a change of
+half an hour it would step over a minute that matches.
 
 Source: facts §3; decision 27.
 """
@@ -23,8 +25,11 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 from cronsim import CronSim, CronSimError
 
-_BLANKS = re.compile(r"[ \t]+")
+from pipo.lang.values import WHITE_SPACE
+
+_BLANKS = re.compile(f"[{re.escape(WHITE_SPACE)}]+")
 _ITEM = re.compile(r"(?:(\*)|([0-9]{1,4})(?:-([0-9]{1,4}))?)(?:/([0-9]{1,4}))?")
+_DAY = timedelta(days=1)
 _RARE = timedelta(days=3653)
 """A schedule whose fires are all further apart than this never fires, for us."""
 
@@ -63,7 +68,7 @@ class Cron:
     def __init__(self, text: str, timezone: str = "UTC") -> None:
         self.text = text
         self.zone = _zone(timezone)
-        fields = _BLANKS.split(text.strip(" \t")) if text.strip(" \t") else []
+        fields = _BLANKS.split(text.strip(WHITE_SPACE)) if text.strip(WHITE_SPACE) else []
         if len(fields) != len(FIELDS):
             raise BadCron(
                 f"cron {text[:60]!r} has {len(fields)} fields, not 5",
@@ -71,11 +76,7 @@ class Cron:
             )
         sets = [_values(text, field) for text, field in zip(fields, FIELDS, strict=True)]
         self._by_wall_clock = len(sets[1]) < 24
-        spellings = list(map(_respelled, fields, sets))
-        if not self._by_wall_clock:
-            # By this star cronsim knows that it must not mend the hours itself.
-            spellings[1] = "*"
-        self._spec = " ".join(spellings)
+        self._spec = " ".join(map(_respelled, fields, sets))
         _refuse_never(text, self._spec)
 
     def __repr__(self) -> str:
@@ -91,8 +92,20 @@ class Cron:
         return next(at for at in walk(moment.astimezone(self.zone)) if at > after_ms)
 
     def _hourly(self, start: datetime) -> Iterator[int]:
-        for fire in CronSim(self._spec, start):
-            yield _epoch_ms(fire)
+        """The fires of one offset after the other, each on its own stretch of wall clock."""
+        at: datetime | None = start.astimezone(UTC)
+        while at:
+            offset, change = _offset(at, self.zone), None
+            # cronsim begins behind where it starts, and the minute of a change may match.
+            wall = (at + offset).replace(tzinfo=None) - timedelta(minutes=1)
+            for fire in CronSim(self._spec, wall):
+                instant = fire.replace(tzinfo=UTC) - offset
+                change = _next_change(at, instant, self.zone)
+                if change:
+                    break
+                yield _epoch_ms(instant)
+                at = instant
+            at = change
 
     def _wall_clock(self, start: datetime) -> Iterator[int]:
         for wall in CronSim(self._spec, start.replace(tzinfo=None)):
@@ -104,16 +117,36 @@ class Cron:
         instant = local.astimezone(UTC)
         if instant.astimezone(self.zone).replace(tzinfo=None) == wall:
             return instant
-        # The gap is as wide as the offsets differ; clocks change on a whole minute.
-        low, high = instant - timedelta(days=1), instant + timedelta(days=1)
-        before = low.astimezone(self.zone).utcoffset()
-        while high - low > timedelta(seconds=1):
-            middle = low + (high - low) // 2
-            if middle.astimezone(self.zone).utcoffset() == before:
-                low = middle
-            else:
-                high = middle
-        return high.replace(second=0, microsecond=0)
+        # The gap is as wide as the offsets differ: a day at most.
+        return _change(instant - _DAY, instant + _DAY, self.zone)
+
+
+def _offset(instant: datetime, zone: ZoneInfo) -> timedelta:
+    return instant.astimezone(zone).utcoffset() or timedelta()
+
+
+def _next_change(after: datetime, until: datetime, zone: ZoneInfo) -> datetime | None:
+    """The first change of the clock after a moment and up to another; offsets last for days."""
+    offset = _offset(after, zone)
+    low = after
+    while low < until:
+        high = min(low + _DAY, until)
+        if _offset(high, zone) != offset:
+            return _change(low, high, zone)
+        low = high
+    return None
+
+
+def _change(low: datetime, high: datetime, zone: ZoneInfo) -> datetime:
+    """When the clock changes between two moments; a whole minute."""
+    before = _offset(low, zone)
+    while high - low > timedelta(seconds=1):
+        middle = low + (high - low) // 2
+        if _offset(middle, zone) == before:
+            low = middle
+        else:
+            high = middle
+    return high.replace(second=0, microsecond=0)
 
 
 def _epoch_ms(moment: datetime) -> int:
@@ -177,10 +210,10 @@ def _fires(spec: str) -> bool:
     """Whether two fires are ever within ten years; leap days and weekdays repeat after forty."""
     start = datetime(2000, 1, 1)
     try:
-        walk = [start - _RARE, *islice(CronSim(spec, start), 12)]
+        walk = list(islice(CronSim(spec, start), 12))
     except CronSimError:
         return False
-    return any(later - earlier <= _RARE for earlier, later in pairwise(walk[1:]))
+    return any(later - earlier <= _RARE for earlier, later in pairwise(walk))
 
 
 def _refuse_never(text: str, spec: str) -> None:

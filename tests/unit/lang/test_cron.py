@@ -1,6 +1,9 @@
 from __future__ import annotations
 
-from datetime import datetime
+import random
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -65,12 +68,117 @@ def fires(text: str, zone: str, after: str, count: int) -> list[str]:
             "2027-10-01T00:00:00Z",
             ["2027-10-01T15:45", "2027-10-02T15:30", "2027-10-03T15:15"],
         ),
+        # An hourly entry loses no minute beside such changes either.
+        (
+            "15,45 * * * *",
+            "Australia/Lord_Howe",
+            "2027-10-02T15:00:00Z",
+            ["2027-10-02T15:15", "2027-10-02T15:45", "2027-10-02T16:15", "2027-10-02T16:45"],
+        ),
+        (
+            "45 * * * *",
+            "Australia/Lord_Howe",
+            "2027-10-02T15:15:00Z",
+            ["2027-10-02T15:45", "2027-10-02T16:45"],
+        ),
+        (
+            "45 * * * *",
+            "Australia/Lord_Howe",
+            "2027-04-03T14:00:00Z",
+            ["2027-04-03T14:45", "2027-04-03T15:15", "2027-04-03T16:15"],
+        ),
+        (
+            "11 * * * *",
+            "Asia/Pyongyang",
+            "2018-05-04T14:00:00Z",
+            ["2018-05-04T14:41", "2018-05-04T15:11"],
+        ),
+        # Its day has one more hour, which ends at midnight; then a whole day is skipped.
+        (
+            "0 * 30,31 12 *",
+            "Pacific/Apia",
+            "2011-12-30T08:00:00Z",
+            ["2011-12-30T10:00", "2011-12-30T11:00"],
+        ),
+        (
+            "0 6 30 12 *",
+            "Pacific/Apia",
+            "2011-12-30T00:00:00Z",
+            ["2011-12-30T10:00", "2012-12-29T16:00"],
+        ),
         ("0 0 * * *", "America/Sao_Paulo", "2018-11-03T04:00:00Z", ["2018-11-04T03:00"]),
         ("30 2 * * *", "UTC", "2027-03-13T03:00:00Z", ["2027-03-14T02:30"]),
     ],
 )
 def test_changes_of_the_clock(text: str, zone: str, after: str, expected: list[str]) -> None:
     assert fires(text, zone, after, len(expected)) == expected
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("zone", "change"),
+    [
+        (NEW_YORK, "2027-03-14"),
+        (NEW_YORK, "2027-11-07"),
+        ("Australia/Lord_Howe", "2027-04-03"),
+        ("Australia/Lord_Howe", "2027-10-02"),
+        ("Pacific/Chatham", "2027-09-25"),
+        ("Asia/Pyongyang", "2018-05-04"),
+        ("Antarctica/Troll", "2027-03-28"),
+        ("Africa/Cairo", "2027-04-30"),
+    ],
+)
+def test_around_a_change_every_minute_is_looked_at(zone: str, change: str) -> None:
+    """Decision 27, minute by minute: the slow way to the same fires."""
+    chance = random.Random(change)
+    start = datetime.fromisoformat(f"{change}T00:00Z") - timedelta(hours=6)
+    clock = [start + timedelta(minutes=i) for i in range(36 * 60)]
+    walls = [at.astimezone(ZoneInfo(zone)).replace(tzinfo=None) for at in clock]
+    for _ in range(12):
+        minutes, hours = entry(chance, 60), entry(chance, 24)
+        wanted = list(slowly(clock, walls, minutes, hours))
+        text = f"{spelled(minutes)} {spelled(hours)} * * *"
+        schedule, at, found = Cron(text, zone), epoch_ms(clock[0]), []
+        while (at := schedule.next_after(at)) <= epoch_ms(clock[-1]):
+            found.append(at)
+        assert found == wanted, (text, zone)
+
+
+def slowly(
+    clock: list[datetime], walls: list[datetime], minutes: set[int], hours: set[int]
+) -> Iterator[int]:
+    """A minute fires when a matching wall-clock time comes, or has been skipped, for the first time.
+
+    With every hour in the entry it fires whenever the wall clock matches.
+    """
+    latest = walls[0]
+    for at, wall in zip(clock[1:], walls[1:], strict=True):
+        passed = [wall]
+        if len(hours) < 24:
+            steps = range(1, round((wall - latest) / timedelta(minutes=1)) + 1)
+            passed = [latest + timedelta(minutes=i) for i in steps]
+        if any(each.minute in minutes and each.hour in hours for each in passed):
+            yield epoch_ms(at)
+        latest = max(latest, wall)
+
+
+def entry(chance: random.Random, count: int) -> set[int]:
+    if chance.random() < 0.4:
+        return set(range(count))
+    return set(chance.sample(range(count), chance.randint(1, count // 4)))
+
+
+def spelled(values: set[int]) -> str:
+    return ",".join(map(str, sorted(values)))
+
+
+def epoch_ms(moment: datetime) -> int:
+    return round(moment.timestamp() * 1000)
+
+
+@pytest.mark.parametrize("text", ["\n0 0\n* * *\n", "\ufeff0\u00a00\t*\r\n* *"])
+def test_blanks_of_any_kind(text: str) -> None:
+    assert fires(text, "UTC", "2026-01-01T00:00:00Z", 1) == ["2026-01-02T00:00"]
 
 
 def test_a_range_of_one_value_is_no_open_step() -> None:
