@@ -46,9 +46,10 @@ _MARKS = re.compile("|".join(map(re.escape, sorted({*OPERATORS, *REFUSED}, key=l
 _BLANKS = re.compile(f"[{re.escape(WHITE_SPACE)}]*")
 _NUMBER = re.compile(r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _NAME = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*")
+_JOINERS = "\u200c\u200d"
 _PLAIN = {quote: re.compile(rf"[^{quote}\\]*") for quote in "'\""}
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "v": "\v"}
-_CODE = re.compile(r"u(?:([0-9a-fA-F]{4})|\{([0-9a-fA-F]{1,6})\})")
+_CODE = re.compile(r"u(?:([0-9a-fA-F]{4})|\{0*([0-9a-fA-F]{1,6})\})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,18 +106,32 @@ def _token(text: str, at: int) -> tuple[Token, int]:
 
 
 def _name_end(text: str, at: int) -> int:
-    """Where a name that starts at `at` ends; 0 when none does."""
+    """Where a name that starts at `at` ends; 0 when none does.
+
+    Letters of every script, as in JavaScript: Python's own identifiers leave out
+    the Thai `ำ` at the start and the joiners of Persian and Hindi inside.
+    """
     end = at
     while end < len(text):
         if found := _NAME.match(text, end):
             end = found.end()
             continue
         char = text[end]
-        letter = char >= "\x80" and (f"_{char}" if end > at else char).isidentifier()
-        if not letter and not (end > at and char.isascii() and char.isdigit()):
+        if not (_continues(char) if end > at else _starts(char)):
             break
         end += 1
     return end if end > at else 0
+
+
+def _starts(char: str) -> bool:
+    """Whether a name may start with it; ASCII is read by `_NAME`."""
+    return char >= "\x80" and (char.isalpha() or char.isidentifier())
+
+
+def _continues(char: str) -> bool:
+    if char.isascii():
+        return char.isdigit()
+    return char in _JOINERS or char.isalpha() or f"_{char}".isidentifier()
 
 
 def _number(text: str, at: int, digits: str) -> tuple[Token, int]:

@@ -27,6 +27,9 @@ from pipo.lang.tree import Access, Binary, Logical, Unary, printed
         ("a.true.in", 'a["true"]["in"]'),
         ("010 + 1.", "(10 + 1)"),
         ("größe.ñ", 'größe["ñ"]'),
+        ("ำ.ͺ", 'ำ["ͺ"]'),
+        ("data.नाम\u200c९", 'data["नाम\u200c९"]'),
+        ('"\\u{000000041}"', '"A"'),
         ("a\u00a0+\ufeffb", "(a + b)"),
         ("1e999", "1e999"),
         ('"in" in "op"', '("in" in "op")'),
@@ -50,6 +53,7 @@ def test_precedence_and_grouping(text: str, tree: str) -> None:
         *("0x10", "1_000", "1e", "1e+", "a ?.5 : 1", "a ? b", "a ? : b", "a : b", "(a", "a)", "[a"),
         *("{a", "a.", "a.1", "a[", "a[]", "'open", '"a\\', '"\\u12"', '"\\u{110000}"', "a b", "#"),
         *("a.__proto__", "a.constructor", "a?.prototype", "{__proto__: 1}", "{'constructor': 1}"),
+        *("\u200ca", "a\u200bb", "९", '"\\u{}"', '"\\u{0110000}"', "1.5.a", "1..a"),
         *("{constructor}", "@", "\x00", "a ??= 1", "// x", "{this}"),
     ],
 )
