@@ -225,7 +225,7 @@ def _arithmetic(
             # A zero may be −0, which only a double can hold.
             and (result := exact(a, b))
         ):
-            return result if -SAFE <= result <= SAFE else float(result)
+            return result if -SAFE < result < SAFE else float(result)
         return rule(a, b)
 
     return evaluate

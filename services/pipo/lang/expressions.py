@@ -17,6 +17,7 @@ from pipo.lang.faults import LanguageError, beyond
 from pipo.lang.functions import HELPERS
 from pipo.lang.grammar import parse
 from pipo.lang.missing import MISSING
+from pipo.lang.printing import to_text
 from pipo.lang.tree import Access, Constant, Name, Node, walk
 from pipo.lang.values import truthy
 
@@ -90,6 +91,6 @@ def dotted(node: Node) -> tuple[str, ...]:
     """The path that a node reads, such as ("secrets", "token"); empty when it is none."""
     keys: list[str] = []
     while isinstance(node, Access) and isinstance(node.key, Constant):
-        keys.append(str(node.key.value))
+        keys.append(to_text(node.key.value))
         node = node.object
     return (node.name, *reversed(keys)) if isinstance(node, Name) else ()

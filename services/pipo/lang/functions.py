@@ -51,10 +51,8 @@ def exists(value: Any) -> bool:
 def length(value: Any) -> int:
     if isinstance(value, str):
         return units(value)
-    if isinstance(value, list):
+    if isinstance(value, list | dict):
         return len(value)
-    if isinstance(value, dict):
-        return sum(item is not MISSING for item in value.values())
     if exists(value):
         raise LanguageError("runtime", f"len() takes no {type_name(value)}")
     return 0

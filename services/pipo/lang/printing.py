@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator
+from itertools import chain, repeat
 from json.encoder import encode_basestring
 from typing import Any
 
 from pipo.lang.faults import LanguageError
 from pipo.lang.missing import MISSING
-from pipo.lang.utf16 import SURROGATE, concat
+from pipo.lang.utf16 import SURROGATE, bounded, concat
 
 INDEX = re.compile(r"0|[1-9][0-9]{0,9}")
 _LAST_INDEX = 2**32 - 2
@@ -66,9 +68,20 @@ def to_text(value: Any) -> str:
         return "false"
     if value is MISSING:
         return "undefined"
-    if isinstance(value, list):
-        return ",".join("" if v is None or v is MISSING else to_text(v) for v in value)
-    return "[object Object]"
+    return _list_text(value) if isinstance(value, list) else "[object Object]"
+
+
+def _list_text(value: list[Any]) -> str:
+    """A list as text: lists inside give their items, an empty one an empty text."""
+    texts = []
+    waiting: list[Any] = value[::-1]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, list) and item:
+            waiting.extend(reversed(item))
+        else:
+            texts.append("" if item in (None, MISSING, []) else to_text(item))
+    return ",".join(bounded(texts))
 
 
 def mixed_text(value: Any) -> str:
@@ -89,6 +102,48 @@ def json_text(value: Any) -> str:
     NaN and infinities are null, MISSING is null in a list and left out of an
     object, keys that are whole numbers come first, half a surrogate pair is escaped.
     """
+    pieces = _pieces(value) if isinstance(value, list | dict) else [_scalar(value)]
+    return "".join(bounded(pieces))
+
+
+def _pieces(value: Any) -> Iterator[str]:
+    """The JSON text of a list or an object, piece by piece.
+
+    What is open waits in a list of ours: data may nest as deep as Python calls.
+    """
+    waiting: list[Iterator[tuple[str, Any]]] = [iter([("", value)])]
+    closing = [""]
+    while waiting:
+        for before, item in waiting[-1]:
+            kind = item.__class__
+            if kind is str:
+                yield before + _quoted(item)
+            elif kind is list:
+                yield before + "["
+                closing.append("]")
+                waiting.append(zip(chain(("",), repeat(",")), item, strict=False))
+                break
+            elif kind is dict:
+                yield before + "{"
+                closing.append("}")
+                waiting.append(_named(item))
+                break
+            else:
+                yield before + _scalar(item)
+        else:
+            waiting.pop()
+            yield closing.pop()
+
+
+def _named(value: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """An object's entries, each with the text before its value."""
+    comma = ""
+    for key, item in _own(value):
+        yield f"{comma}{_quoted(key)}:", item
+        comma = ","
+
+
+def _scalar(value: Any) -> str:
     kind = value.__class__
     if kind is str:
         return _quoted(value)
@@ -100,10 +155,6 @@ def json_text(value: Any) -> str:
         return str(value)
     if kind is float:
         return number_text(value) if math.isfinite(value) else "null"
-    if isinstance(value, list):
-        return f"[{','.join(map(json_text, value))}]"
-    if isinstance(value, dict):
-        return f"{{{','.join(f'{_quoted(k)}:{json_text(v)}' for k, v in _own(value))}}}"
     raise LanguageError("runtime", f"a {kind.__name__} is not a JSON value")
 
 
@@ -133,13 +184,25 @@ def jsonable(value: Any) -> Any:
 
     Returns MISSING for MISSING; what is a JSON value already is returned as it is.
     """
-    kind = value.__class__
-    if kind is float:
-        if not math.isfinite(value):
-            return None
-        return value or 0
-    if kind is list:
-        return [None if item is MISSING else jsonable(item) for item in value]
-    if kind is dict:
-        return {key: jsonable(item) for key, item in value.items() if item is not MISSING}
-    return value
+    if value.__class__ is float:
+        return _json_number(value)
+    root = [value]
+    waiting: list[Any] = [root] if isinstance(value, list | dict) else []
+    while waiting:
+        made = waiting.pop()
+        for key, item in list(enumerate(made) if isinstance(made, list) else made.items()):
+            kind = item.__class__
+            if kind is list or kind is dict:
+                made[key] = item.copy()
+                waiting.append(made[key])
+            elif kind is float:
+                made[key] = _json_number(item)
+            elif item is MISSING and isinstance(made, list):
+                made[key] = None
+            elif item is MISSING:
+                del made[key]
+    return root[0]
+
+
+def _json_number(value: float) -> float | None:
+    return (value or 0) if math.isfinite(value) else None

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from pipo.clock import Clock, SystemClock
 from pipo.lang.closures import Closure, Scope
 from pipo.lang.expressions import Expression, compile_expression
-from pipo.lang.faults import LanguageError
+from pipo.lang.faults import LanguageError, beyond
 from pipo.lang.missing import MISSING
 from pipo.lang.printing import jsonable, mixed_text
 from pipo.lang.tree import Access, Name
@@ -36,7 +37,7 @@ class Hole:
 
 def is_template(text: str) -> bool:
     """Whether a text has a hole, or tries to have one."""
-    return "${" in text.replace("$${", "")
+    return any(found[0] == "${" for found in _OPENING.finditer(text))
 
 
 def is_lone(text: str) -> bool:
@@ -136,7 +137,7 @@ class Template:
         A template that is one missing value gives MISSING.
         Raises: LanguageError, kind `unknown_name` or `runtime`.
         """
-        return self._value if self.constant else self._render(scope)
+        return self._value if self.constant else _within_range(self._render, scope)
 
     def evaluate(self, scope: Scope) -> Any:
         """As `render`, but the value of a lone hole is left as it is: NaN, −0."""
@@ -144,7 +145,7 @@ class Template:
 
     def text(self, scope: Scope) -> str:
         """Its value as text, as for a message; a missing value is empty."""
-        return mixed_text(self.evaluate(scope))
+        return str(_within_range(lambda scope: mixed_text(self.evaluate(scope)), scope))
 
     def _describe(self, parts: list[str | Hole]) -> None:
         if parts and isinstance(parts[0], str):
@@ -163,7 +164,7 @@ class Template:
         elif isinstance(value, list):
             made = _list([self._compiled(item) for item in value])
         else:
-            return _always(value)
+            return _always(jsonable(value))
         return made if len(self._expressions) > before else _always(made({}))
 
     def _string(self, text: str) -> Closure:
@@ -189,15 +190,31 @@ def compile_template(value: Any, *, clock: Clock = _SYSTEM) -> Template:
     return Template(value, clock)
 
 
+def _within_range(render: Closure, scope: Scope) -> Any:
+    """What `render` makes; a value that Python cannot print is the language's own error."""
+    try:
+        return render(scope)
+    except (RecursionError, ValueError, OverflowError) as error:
+        raise beyond(error) from error
+
+
 def _always(value: Any) -> Closure:
     return lambda scope: value
 
 
 def _lone(expression: Expression) -> Closure:
-    if isinstance(expression.tree, Access | Name):
-        # What is read from data is JSON already, and may be large.
-        return expression.evaluate
+    root = expression.tree
+    while isinstance(root, Access):
+        root = root.object
+    if isinstance(root, Name):
+        return partial(_read, expression)
     return lambda scope: jsonable(expression.evaluate(scope))
+
+
+def _read(expression: Expression, scope: Scope) -> Any:
+    """What is read from data: JSON already, and perhaps large; only −0 is still to be 0."""
+    value = expression.evaluate(scope)
+    return jsonable(value) if value.__class__ is float else value
 
 
 def _mixed(parts: list[str | Expression]) -> Closure:

@@ -8,17 +8,42 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from typing import Final
+
+from pipo.lang.faults import LanguageError
+
+TEXT_LIMIT: Final = 128 * 1024 * 1024
+"""No text that an expression makes is longer than the largest packet (decision 40).
+
+`json(json(…))` doubles its backslashes at each step, and `[data, data, …]` prints
+the same data over and over: a short expression could fill the memory.
+"""
 
 SURROGATE = re.compile("[\ud800-\udfff]")
 _HALVES = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 
 
 def concat(parts: Iterable[str]) -> str:
-    """Texts joined; halves of a surrogate pair that meet become their character."""
-    joined = "".join(parts)
+    """Texts joined; halves of a surrogate pair that meet become their character.
+
+    Raises: LanguageError (runtime), beyond TEXT_LIMIT characters.
+    """
+    joined = "".join(bounded(parts))
     if joined.isascii() or not _HALVES.search(joined):
         return joined
     return joined.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+
+
+def bounded(parts: Iterable[str]) -> list[str]:
+    """Texts that are to be joined, as long as they are no more than TEXT_LIMIT together."""
+    kept = []
+    count = 0
+    for part in parts:
+        kept.append(part)
+        count += len(part)
+        if count > TEXT_LIMIT:
+            raise LanguageError("runtime", f"a text would have over {TEXT_LIMIT:,} characters")
+    return kept
 
 
 def units(text: str) -> int:

@@ -2,7 +2,7 @@
 
 A value is None, a bool, an int, a float, a str, a list, a dict, or MISSING
 (JavaScript's undefined). Whole numbers from data are ints of any length; the
-results of arithmetic are doubles, kept as ints while they are whole, within
+results of arithmetic are doubles, kept as ints while they are whole, below
 ±2^53 and not −0, so that they print as JavaScript prints them.
 
 Source: facts §5.2; ECMA-262 §7.1 (conversion), §7.2 (comparison).
@@ -19,7 +19,7 @@ from pipo.lang.printing import INDEX, to_text
 from pipo.lang.utf16 import concat, text_below, text_within, unit_at
 
 SAFE = 2**53
-"""Whole numbers up to here are exact as doubles."""
+"""Below here a double and a whole number name each other; 2^53 is the double of 2^53 + 1 too."""
 
 WHITE_SPACE = (
     "\t\n\v\f\r \u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
@@ -64,7 +64,7 @@ def type_name(value: Any) -> str:
 
 def number(value: float) -> int | float:
     """A double as we keep it: an int where that is the same number."""
-    if -SAFE <= value <= SAFE and value == (whole := int(value)):
+    if -SAFE < value < SAFE and value == (whole := int(value)):
         return whole if whole or math.copysign(1.0, value) > 0 else -0.0
     return value
 
@@ -113,18 +113,36 @@ def equal(left: Any, right: Any) -> bool:
     """Strict and deep: no coercion, lists in order, objects in any order, NaN is unlike itself."""
     kind = left.__class__
     if kind is not right.__class__:
-        if kind is int and right.__class__ is float:
-            return bool(as_double(left) == right)
-        if kind is float and right.__class__ is int:
-            return bool(left == as_double(right))
-        return False
-    if kind is list:
-        return len(left) == len(right) and all(map(equal, left, right))
-    if kind is dict:
-        return len(left) == len(right) and all(
-            key in right and equal(value, right[key]) for key, value in left.items()
-        )
-    return bool(left == right)
+        return _equal_numbers(left, right)
+    if kind is not list and kind is not dict:
+        return bool(left == right)
+    # A list of ours: data may nest as deep as Python calls.
+    waiting: list[tuple[Any, Any]] = [(left, right)]
+    while waiting:
+        a, b = waiting.pop()
+        kind = a.__class__
+        if kind is not b.__class__:
+            if not _equal_numbers(a, b):
+                return False
+        elif kind is list:
+            if len(a) != len(b):
+                return False
+            waiting.extend(zip(a, b, strict=True))
+        elif kind is dict:
+            if a.keys() != b.keys():
+                return False
+            waiting.extend((item, b[key]) for key, item in a.items())
+        elif a != b:
+            return False
+    return True
+
+
+def _equal_numbers(left: Any, right: Any) -> bool:
+    """Whether a whole number from data and a double are one; anything else of two kinds is not."""
+    kind, other = left.__class__, right.__class__
+    if kind is int and other is float:
+        return bool(as_double(left) == right)
+    return kind is float and other is int and bool(left == as_double(right))
 
 
 def below(left: Any, right: Any) -> bool:

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from pipo.lang import utf16
 from pipo.lang.expressions import MISSING, LanguageError, compile_expression, dotted
+from pipo.lang.templates import compile_template
 
 BIG = 9007199254740993
 
@@ -73,6 +76,9 @@ def test_whole_numbers_keep_their_digits_until_arithmetic() -> None:
     assert value("-data.huge", data=data) == -1e30
     assert value("data.id > 9007199254740992", data=data) is False
     assert value("data.id == data.id", data=data) is True
+    # A number in the text is a double, and so is what it is compared with.
+    assert value("data.id == 9007199254740993 && data.id in [9007199254740993]", data=data) is True
+    assert value("data.id == data.near", data={**data, "near": BIG - 1}) is False
 
 
 @pytest.mark.parametrize(
@@ -122,13 +128,40 @@ def test_spare_arguments_are_ignored_and_missing_ones_are_missing() -> None:
         value("len('abc', nope)")
 
 
-def test_data_that_nests_too_deep_is_the_languages_own_error() -> None:
-    deep: list[Any] = []
-    for _ in range(5000):
-        deep = [deep]
-    for text in ("json(data)", "data + ''", "data == other", "data in [other]"):
-        with pytest.raises(LanguageError, match="nests too deep"):
-            value(text, data=deep, other=[deep])
+@pytest.mark.parametrize("wrap", [lambda inner: [inner], lambda inner: {"a": inner}])
+def test_data_may_nest_as_deep_as_memory_holds(wrap: Callable[[Any], Any]) -> None:
+    deep, other = wrap(1), wrap(1)
+    for _ in range(3_000):
+        deep, other = wrap(deep), wrap(other)
+    scope = {"data": deep, "other": other}
+    size = len(compile_expression("json(data)").evaluate(scope))
+    assert compile_expression("size([data])").evaluate(scope) == size + 2
+    assert compile_expression("data == other && data in [other]").evaluate(scope) is True
+    assert compile_expression("data == [other]").evaluate(scope) is False
+    assert len(compile_expression("[data] + ''").evaluate(scope)) in (1, len("[object Object]"))
+    for source in ("x${data}", "${data}", "${[data]}", {"k": "${ {a: data} }"}):
+        template = compile_template(source)
+        assert template.render(scope) is not MISSING
+        assert template.text(scope)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "json(" * 30 + "'\"'" + ")" * 30,
+        "data + data",
+        "[data, data] + ''",
+        "json([data, {a: data}])",
+        "size([[data], data])",
+    ],
+)
+def test_no_text_grows_beyond_the_largest_packet(text: str, monkeypatch: Any) -> None:
+    monkeypatch.setattr(utf16, "TEXT_LIMIT", 1000)
+    with pytest.raises(LanguageError, match="a text would have over 1,000 characters"):
+        value(text, data="x" * 600)
+    with pytest.raises(LanguageError, match="a text would have over 1,000 characters"):
+        compile_template("${data}${data}").render({"data": "x" * 600})
+    assert value("data", data="x" * 6000) == "x" * 6000
 
 
 def test_numbers_beyond_what_python_prints_are_the_languages_own_error() -> None:
@@ -141,4 +174,5 @@ def test_paths_that_an_expression_reads() -> None:
     assert dotted(tree) == ("secrets", "a b", "c")
     assert dotted(compile_expression("secrets[data.x]").tree) == ()
     assert dotted(compile_expression("1").tree) == ()
+    assert dotted(compile_expression("secrets[true]").tree) == ("secrets", "true")
     assert repr(compile_expression("a")) == "Expression('a')"

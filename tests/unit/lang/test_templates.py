@@ -30,6 +30,13 @@ def test_a_rendered_value_is_json() -> None:
     got = render(["${0/0}", "${-0}", "${[1/0, data.x]}", "${ {a: data.x, b: -0} }"], data={})
     assert got == [None, 0, [None, None], {"b": 0}]
     assert type(got[1]) is int
+    assert str(render("${data.x}", data={"x": -0.0})) == "0"
+    # Reading from a value that the hole itself makes is no reading from data.
+    assert render(["${[0/0][0]}", "${ {a: [data.x]}.a }", math.inf], data={}) == [
+        None,
+        [None],
+        None,
+    ]
 
 
 def test_evaluate_keeps_what_json_cannot_hold() -> None:
@@ -114,6 +121,14 @@ def test_what_counts_as_a_template() -> None:
     assert is_template("${")
     assert is_template("$${${x}")
     assert not is_template("$${x} $ {}")
+    assert not is_template("$$${{x}")
+
+
+def test_numbers_beyond_what_python_prints_are_the_languages_own_error() -> None:
+    for source in ("x${data}", "${data}", ["x${data}"]):
+        template = compile_template(source)
+        with pytest.raises(LanguageError, match="out of range"):
+            template.text({"data": 10**5000})
 
 
 def test_keys_are_no_templates() -> None:
