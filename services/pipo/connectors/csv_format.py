@@ -42,6 +42,24 @@ def records(text: str) -> Iterator[dict[str, str]]:
     return _made(text, header)
 
 
+def first_row(text: str) -> tuple[list[str], int]:
+    """The fields of the first row that is not blank, and where the text goes on behind it.
+
+    Raises: BadRequest, naming the line.
+    """
+    start = len(text) - len(text.removeprefix("\ufeff").lstrip("\r\n"))
+    fields: list[str] = []
+    position, line = start, 1
+    while True:
+        field, position, line = _field(text, position, line)
+        fields.append(field)
+        if not text.startswith(",", position):
+            break
+        position += 1
+    end = _LINE_END.match(text, position)
+    return fields, end.end() if end else position
+
+
 def _made(text: str, header: list[str]) -> Iterator[dict[str, str]]:
     rows = _rows(text)
     next(rows)

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import msgspec
-
 from pipo.connectors.contract import Context, Flush, Output, Refused, WriteFailed, WriteUnit
-from pipo.connectors.file.records import json_bytes, line
+from pipo.connectors.file.records import line, pretty, text
 from pipo.connectors.lanes import Lanes
 
 PLACE = "stdout"
@@ -71,11 +69,9 @@ def text_of(unit: WriteUnit) -> str:
     """
     match unit.settings.get("format", "jsonl"):
         case "json":
-            return msgspec.json.format(json_bytes(unit.data), indent=2).decode()
-        case "text" if isinstance(unit.data, str):
-            return unit.data.encode("utf-8", "backslashreplace").decode()
+            return pretty(unit.data).decode()
         case "text":
-            return json_bytes(unit.data).decode()
+            return text(unit.data).decode()
         case _:
             return line(unit.key, unit.data)[:-1].decode()
 
