@@ -14,7 +14,6 @@ import pytest
 from pipo.connectors.contract import Flush, Refused, Repeat, WriteFailed
 from pipo.connectors.file import lookup
 from pipo.connectors.file.output import FILES_OPEN
-from pipo.errors import InvalidState
 from tests.contract.connectors import contract
 from tests.contract.connectors.contract import OutputCase, Settings, unit, write
 
@@ -271,22 +270,6 @@ async def test_a_pipe_is_no_file(tmp_path: Path) -> None:
     with pytest.raises(WriteFailed, match="is not a plain file"):
         await write(output, where, ("a", 1))
     await output.close()
-
-
-@pytest.mark.parametrize(
-    ("more", "message"),
-    [
-        ({"format": "csv"}, "`format: csv` of the output 'file' is not built yet"),
-        ({"mode": "write"}, "`mode: write` of the output 'file' is not built yet"),
-    ],
-)
-def test_what_is_not_built_yet_refuses(more: dict[str, str], message: str, tmp_path: Path) -> None:
-    from pipo.connectors import registry
-
-    with pytest.raises(InvalidState, match=message):
-        registry.require_built("output", "file", {**settings(tmp_path), **more})
-    with pytest.raises(Refused, match=message):
-        CASE.build(tmp_path).prepare(1, {**settings(tmp_path), **more}, "a")
 
 
 async def test_data_that_is_not_json_is_refused(tmp_path: Path) -> None:

@@ -12,17 +12,14 @@ from dataclasses import dataclass
 from threading import Event
 from typing import Any
 
-import msgspec
-
 from pipo.connectors.contract import CheckError, Seen
 from pipo.connectors.destination import Identity
+from pipo.connectors.file.lookup import is_json
 
 CHUNK_BYTES = 1024 * 1024
 RECORD_BYTES_MAX = 256 * 1024 * 1024
 TAIL_BYTES = 4096
 ABSENT_KEPT_MAX = 2_000
-
-_decode = msgspec.json.Decoder(msgspec.Raw).decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +93,7 @@ class LookedAtFile:
             return None
         record = os.pread(reading.handle, length, offset)
         at = record.find(text)
-        is_record = len(record) == length and (not only_json or _is_json(record))
+        is_record = len(record) == length and (not only_json or is_json(record))
         return offset + at if at >= 0 and is_record else None
 
     def _find_anywhere(self, reading: _Reading, text: bytes, *, only_json: bool) -> int | None:
@@ -106,7 +103,7 @@ class LookedAtFile:
             if not only_json:
                 return offset
             line, end = reading.line_at(offset)
-            if _is_json(line):
+            if is_json(line):
                 return offset
             start = end
         now = os.fstat(reading.handle)
@@ -209,14 +206,6 @@ class _Absent:
     identity: Identity
     tail_start: int
     tail: bytes
-
-
-def _is_json(line: bytes) -> bool:
-    try:
-        _decode(line)
-    except (msgspec.DecodeError, RecursionError):
-        return False
-    return True
 
 
 def _identity(found: os.stat_result) -> Identity:
