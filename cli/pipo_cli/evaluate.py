@@ -14,7 +14,7 @@ import click
 from pipo import payload
 from pipo.errors import BadRequest
 from pipo.lang.expressions import compile_expression
-from pipo.lang.faults import LanguageError, beyond
+from pipo.lang.faults import LanguageError
 from pipo.lang.templates import compile_template, is_lone
 from pipo_cli.failures import error_lines
 from pipo_cli.render import values
@@ -54,16 +54,13 @@ def evaluate(settings: Settings, text: str, context: str | None, template: bool)
 def _printed(text: str, scope: Mapping[str, Any], *, template: bool, json: bool) -> str:
     """The value as text or JSON; what a template mixes with other text is that text.
 
-    Raises: LanguageError, for what the language refuses, and for a value too deep to print.
+    Raises: LanguageError, for what the language refuses, a value too long to print included.
     """
     compiled = compile_template(text) if template else compile_expression(text)
     value = compiled.evaluate(scope)
     if template and not json and not is_lone(text):
         return values.printed_text(value)
-    try:
-        return values.as_json(value) if json else values.as_text(value)
-    except RecursionError as error:
-        raise beyond(error) from error
+    return values.as_json(value) if json else values.as_text(value)
 
 
 def _as_typed(text: str) -> str:

@@ -197,14 +197,19 @@ def test_a_context_without_an_end_is_too_large(evaluated: Eval) -> None:
     assert (code, err.splitlines()[0]) == (1, "error: /dev/zero is larger than 16 MiB")
 
 
-@pytest.mark.parametrize("json_too", [[], ["--json"]])
-def test_what_nests_too_deep_to_print_is_the_languages_own_error(
-    evaluated: Eval, json_too: list[str]
+def test_data_of_any_depth_is_printed(evaluated: Eval) -> None:
+    deep = "[" * 500 + "]" * 500
+    evaluated.context.write_text(f'{{"data": {deep}}}')
+    assert evaluated("data") == (0, f"{deep}\n", "")
+    assert evaluated("data", "--json") == (0, f'{{"value": {deep}}}\n', "")
+
+
+def test_what_is_too_long_to_print_is_the_languages_own_error(
+    evaluated: Eval, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    evaluated.context.write_text('{"data": ' + "[" * 500 + "]" * 500 + "}")
-    code, out, err = evaluated("data", *json_too)
-    assert code == 1
-    assert "the data nests too deep to compare or print" in out + err
+    monkeypatch.setattr("pipo.lang.utf16.TEXT_LIMIT", 10)
+    code, out, _ = evaluated("[1, 2, 3, 4, 5, 6]", "--json")
+    assert (code, json.loads(out)["error"]["kind"]) == (1, "runtime")
 
 
 def test_bytes_that_the_locale_did_not_decode(evaluated: Eval) -> None:
