@@ -75,10 +75,25 @@ _ALL: Final = (
     Code("P066", "warning", "`on_fail` does not retry.", "`within` decides how long the check looks; only `then` and `message` act here."),
 )  # fmt: skip
 
+TEXT_LIMIT: Final = 1000
+"""The longest message or hint of a finding, in characters."""
+
 CODES: Final = {code.code: code for code in _ALL}
 
 
 def finding(code: str, place: Place, message: str, hint: str = "", path: str = "") -> Finding:
-    """A finding of a code that stands in the table."""
-    severity = CODES[code].severity
-    return Finding(code, severity, message, hint or CODES[code].advice, place.line, place.col, path)
+    """A finding of a code that stands in the table; names of any length make no endless line."""
+    known = CODES[code]
+    return Finding(
+        code,
+        known.severity,
+        _shortened(message),
+        _shortened(hint or known.advice),
+        place.line,
+        place.col,
+        path,
+    )
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= TEXT_LIMIT else f"{text[: TEXT_LIMIT - 1]}…"

@@ -90,16 +90,17 @@ class Graph:
 
     def circuit(self, circle: Iterable[str]) -> list[str]:
         """The shortest way round that leads from a circle's first step back to it."""
-        members = list(circle)
+        members = dict.fromkeys(circle)
+        start = next(iter(members))
         came_from: dict[str, str] = {}
-        waiting = [members[0]]
+        waiting = [start]
         for step in waiting:
             for target in self._next.get(step, ()):
                 if target in members and target not in came_from:
                     came_from[target] = step
                     waiting.append(target)
-        way = [members[0], came_from[members[0]]]
-        while way[-1] != members[0]:
+        way = [start, came_from[start]]
+        while way[-1] != start:
             way.append(came_from[way[-1]])
         return way[::-1]
 

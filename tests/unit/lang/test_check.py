@@ -6,7 +6,7 @@ import pytest
 
 from pipo.errors import InvalidPipeline
 from pipo.lang.check import Source, check, parse, restore, shown
-from pipo.lang.codes import CODES
+from pipo.lang.codes import CODES, TEXT_LIMIT
 
 from .reading import HEAD, MANIFESTS, PUSH, STDOUT, codes, findings, found
 
@@ -162,3 +162,18 @@ def test_a_stored_text_is_read_without_its_files() -> None:
     for broken in ("a: [", "", "pipo: 1", PUSH + STDOUT + "nope: 1", HEAD + STDOUT):
         with pytest.raises(InvalidPipeline, match="v1: the stored text is no pipeline"):
             restore(Source(broken, "v1"))
+
+
+@pytest.mark.parametrize("name", ["a" * 100_000, "a." * 50_000, "é" * 100_000])
+def test_a_name_of_any_length_makes_no_endless_line(name: str) -> None:
+    texts = [
+        PUSH + STDOUT + f"? {name}\n: 1\n",
+        PUSH + STDOUT + f"? {name}\n: 1\n? {name}\n: 1\n",
+        PUSH + STDOUT + f"fn: {name}\n",
+        PUSH + STDOUT + f"description: !{name} x\n",
+        PUSH + f"nodes: {{ ? {name} : {{ from: {name}, tap: {name} }} }}\n" + STDOUT,
+        PUSH + f"output: {{ from: {name}, to: {name} }}\n",
+    ]
+    for text in texts:
+        assert (found := findings(text))
+        assert all(len(f.message) <= TEXT_LIMIT and len(f.hint) <= TEXT_LIMIT for f in found)
