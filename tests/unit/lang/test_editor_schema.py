@@ -255,7 +255,22 @@ VALUES: list[Any] = [
     *("json", "text", "append", "${data.x}", "a${env.x}b", "$${x}", "${", "env:X", "last 5"),
     *([], ["x"], [200], ["x", "x"], [{}], {}, {"x": 1}, {"path": "/x"}, {"then": "drop"}),
 ]
-KEYS = ("with", "batch", "tap", "filter", "check", "respond", "then", "path", "query", "from", "x")
+ADDED: dict[str, Any] = {
+    "with": {},
+    "batch": {"size": 2},
+    "tap": "log",
+    "filter": "data.x",
+    "check": "status",
+    "respond": 400,
+    "on_invalid": {"respond": 400},
+    "on_error": {"then": "continue"},
+    "then": "continue",
+    "path": "/x",
+    "query": "q",
+    "sql": "q",
+    "inputs": {},
+    "x": 1,
+}
 
 
 @st.composite
@@ -274,13 +289,10 @@ def mutated(draw: st.DrawFn) -> Any:
                 tree = changed(tree, path, draw(st.sampled_from(VALUES)))
             case "word":
                 tree = changed(tree, path, draw(st.sampled_from(WORDS)))
-            case _:
-                key = draw(st.sampled_from(KEYS))
-                tree = (
-                    changed(tree, (*path[:-1], key), draw(st.sampled_from(VALUES)))
-                    if isinstance(path[-1], str)
-                    else tree
-                )
+            case _ if isinstance(path[-1], str):
+                key = draw(st.sampled_from(sorted(ADDED)))
+                made = draw(st.sampled_from([ADDED[key], *VALUES]))
+                tree = changed(tree, (*path[:-1], key), made)
     return tree
 
 
@@ -314,17 +326,29 @@ def positions() -> dict[tuple[Any, ...], tuple[Any, tuple[str | int, ...]]]:
     return made
 
 
+def mutations(
+    tree: Any, path: tuple[str | int, ...]
+) -> Iterator[tuple[tuple[str | int, ...], Any]]:
+    """What may go wrong at one place: another value, none, or a key more."""
+    names = WORDS if path[-1] in ("via", "to", "check", "then", *KINDS) else []
+    yield from ((path, made) for made in (GONE, *VALUES, *names))
+    block = tree
+    for step in path:
+        block = block[step]
+    if isinstance(block, dict):
+        yield from (((*path, key), made) for key, made in ADDED.items() if key not in block)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_schema_and_check_agree_on_every_value_of_a_kind_at_every_place() -> None:
     wrong = {}
     for tree, path in positions().values():
-        names = WORDS if path[-1] in ("via", "to", "check", "then", *KINDS) else []
-        for made in (GONE, *VALUES, *names):
+        for to, made in mutations(tree, path):
             try:
-                agree(changed(tree, path, made))
+                agree(changed(tree, to, made))
             except AssertionError as error:
-                wrong[path, repr(made)] = str(error)[:300]
+                wrong[to, repr(made)] = str(error)[:300]
     assert wrong == {}
 
 
