@@ -1,14 +1,15 @@
 """Everything that can happen to a packet or a pipeline: the state machine of Pipo.
 
-Rules of this file: every transition lives here and nowhere else; no clock, no I/O;
-a change takes exactly what it needs and applies itself to a transaction's draft
-(`sheet.py`), which is what reaches the disk. Times are milliseconds handed in by the
-caller; JSON is bytes; text in an error or a note is redacted before it comes here.
+Rules of this file: every transition lives here and in the four files it names, and nowhere
+else; no clock, no I/O; a change takes exactly what it needs and applies itself to a
+transaction's draft (`sheet.py`), which is what reaches the disk. Times are milliseconds
+handed in by the caller; JSON is bytes; text in an error or a note is redacted before it
+comes here.
 
-There are two machines. The *unit* (a packet or one of its copies) has the states
-below and `LEGAL` says which change leads from where to where. The *pipeline* has no
-guarded states in the journal: its changes are a record, made by the one process that
-holds the lease.
+There are two machines. The *unit* (a packet or one of its copies) has the states below,
+and `LEGAL` (`states.py`) says which change leads from where to where. The *pipeline* has no
+guarded states in the journal: its changes (`lifecycle.py`) are a record, made by the one
+process that holds the lease.
 
 Who sees a change: nobody before the commit that holds it. In one transaction changes
 apply in the order they were handed over, so a unit may be accepted, written and
@@ -18,72 +19,156 @@ key was taken in before. An event carries the unit's state only where the change
 its state or its place; a note, a log line or a retry moves neither.
 
     ──► accepted ──► processing ──► writing ──► verifying ──► delivered
-            │             │            │            │
-            ├─────────────┴──► filtered│            │
-            └─────────────┴────────────┴────────────┴──► dead_lettered
+         │    │       │  ▲  │  │      ▲ │           │
+         │    ├───────┼──┼──┴──┼──────┼─┼───► filtered         Filtered, Dropped
+         │    │       │  │     │      │ │           │
+         │    └───────┼──┼─────┴──────┼─┴───────────┴──► dead_lettered
+         │            ▼  │            │
+         └──────► branched            │   its last copy's end: delivered, filtered, dead_lettered
+                         │            │
+        escalated ───────┴────────────┤   Resolved; from accepted to verifying: Escalated
+        dead_lettered, delivered, filtered    Replayed, Rerun: back to processing or writing
     ──► rejected
+
+Beside the states: a unit may be *held* where it stands (`Held`, until it moves again), and a
+written one may wait for an ack with a deadline (`AwaitingAck`). A split packet is `branched`
+while a copy is open (`families.py`). What people and policies do to a packet from outside
+its steps stands in `interventions.py`; what age does to it, in `retention.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 from pipo import payload
-from pipo.errors import Internal
-from pipo.journal import patches
-from pipo.journal.sheet import Legal, Sheet, UnitRow
+from pipo.clock import iso
+from pipo.journal import families, patches
+from pipo.journal.families import Copy
+from pipo.journal.interventions import (
+    Acked,
+    Escalated,
+    Held,
+    Purged,
+    Replayed,
+    Rerun,
+    Resolved,
+    Unheld,
+)
+from pipo.journal.lifecycle import (
+    SUSPENDED,
+    BatchSplit,
+    Completed,
+    Draining,
+    Failed,
+    LifetimeEnded,
+    LifetimeError,
+    Marked,
+    Paused,
+    PipelineChange,
+    PipelineEscalated,
+    Resumed,
+    Stalled,
+    Started,
+    Stopped,
+    Unjammed,
+    VersionAdded,
+    VersionApplied,
+)
+from pipo.journal.outcomes import Duplicate, Outcome
+from pipo.journal.retention import Cleared, Expired
+from pipo.journal.sheet import IllegalChange, Legal, Sheet, UnitRow
+from pipo.journal.states import (
+    ACCEPTED,
+    BATCH,
+    BRANCHED,
+    DEAD_LETTERED,
+    DELIVERED,
+    ESCALATED,
+    FILTERED,
+    LEGAL,
+    OUTPUT,
+    PENDING,
+    PROCESSING,
+    REJECTED,
+    SETTLED,
+    STATES,
+    VERIFY,
+    VERIFYING,
+    WRITING,
+    PacketError,
+    plain,
+    state_at,
+)
 
-ACCEPTED: Final = "accepted"
-PROCESSING: Final = "processing"
-WRITING: Final = "writing"
-VERIFYING: Final = "verifying"
-BRANCHED: Final = "branched"
-ESCALATED: Final = "escalated"
-DELIVERED: Final = "delivered"
-FILTERED: Final = "filtered"
-DEAD_LETTERED: Final = "dead_lettered"
-REJECTED: Final = "rejected"
-
-# Accepted and not settled: what counts as pending, in the order of a unit's life.
-PENDING: Final = (ACCEPTED, PROCESSING, WRITING, VERIFYING, BRANCHED, ESCALATED)
-SETTLED: Final = (DELIVERED, FILTERED, DEAD_LETTERED, REJECTED)
-STATES: Final = PENDING + SETTLED
-
-# Cursors that are no node.
-OUTPUT: Final = "$output"
-BATCH: Final = "$batch"
-VERIFY: Final = "$verify"
-
-# Change -> {state found: states it may lead to}; None is a unit that does not exist yet.
-LEGAL: Final[Mapping[str, Legal]] = {
-    "Accepted": {None: (ACCEPTED,)},
-    "Rejected": {None: (REJECTED,)},
-    # To `writing` when the next step is the output, else to `processing`.
-    "Stepped": {
-        ACCEPTED: (PROCESSING, WRITING),
-        PROCESSING: (PROCESSING, WRITING),
-    },
-    "Retried": {
-        ACCEPTED: (ACCEPTED,),
-        PROCESSING: (PROCESSING,),
-        WRITING: (WRITING,),
-    },
-    "Writing": {ACCEPTED: (WRITING,), PROCESSING: (WRITING,), WRITING: (WRITING,)},
-    # From `accepted` and `processing` too: a write under the default key needs no mark before it.
-    "Written": {ACCEPTED: (VERIFYING,), PROCESSING: (VERIFYING,), WRITING: (VERIFYING,)},
-    "Delivered": {VERIFYING: (DELIVERED,)},
-    "Unverified": {VERIFYING: (VERIFYING,)},
-    "Filtered": {ACCEPTED: (FILTERED,), PROCESSING: (FILTERED,)},
-    "Dropped": {ACCEPTED: (FILTERED,), PROCESSING: (FILTERED,)},
-    "DeadLettered": {
-        ACCEPTED: (DEAD_LETTERED,),
-        PROCESSING: (DEAD_LETTERED,),
-        WRITING: (DEAD_LETTERED,),
-        VERIFYING: (DEAD_LETTERED,),
-    },
-}
+__all__ = [
+    "ACCEPTED",
+    "BATCH",
+    "BRANCHED",
+    "DEAD_LETTERED",
+    "DELIVERED",
+    "ESCALATED",
+    "FILTERED",
+    "LEGAL",
+    "OUTPUT",
+    "PENDING",
+    "PROCESSING",
+    "REJECTED",
+    "SAME",
+    "SETTLED",
+    "STATES",
+    "SUSPENDED",
+    "VERIFY",
+    "VERIFYING",
+    "WRITING",
+    "Accepted",
+    "Acked",
+    "AwaitingAck",
+    "BatchSplit",
+    "Batched",
+    "Change",
+    "Cleared",
+    "Completed",
+    "Copy",
+    "DeadLettered",
+    "Delivered",
+    "Draining",
+    "Dropped",
+    "Escalated",
+    "Expired",
+    "Failed",
+    "FannedOut",
+    "Filtered",
+    "Held",
+    "LifetimeEnded",
+    "LifetimeError",
+    "Looped",
+    "Marked",
+    "PacketError",
+    "Paused",
+    "PipelineChange",
+    "PipelineEscalated",
+    "Purged",
+    "Rejected",
+    "Replayed",
+    "Rerun",
+    "Resolved",
+    "Resumed",
+    "Retried",
+    "Stalled",
+    "Started",
+    "Stepped",
+    "Stopped",
+    "Unheld",
+    "UnitChange",
+    "Unjammed",
+    "Unverified",
+    "VersionAdded",
+    "VersionApplied",
+    "Writing",
+    "Written",
+]
 
 
 class _Same:
@@ -96,32 +181,6 @@ class _Same:
 SAME: Final = _Same()
 
 
-@dataclass(frozen=True, slots=True)
-class PacketError:
-    """Why a unit stopped: set by the change that stops it, cleared when it moves again.
-
-    `node` is a node id, `output`, `delivered`, or the input's name for a rejection;
-    `attempts` is how often the step ran.
-    """
-
-    code: str
-    message: str
-    rule: str | None
-    node: str
-    attempts: int
-
-    def json(self) -> str:
-        return payload.encode(
-            {
-                "code": self.code,
-                "message": self.message,
-                "rule": self.rule,
-                "node": self.node,
-                "attempts": self.attempts,
-            }
-        ).decode()
-
-
 # ── a packet comes in ────────────────────────────────────────────────────────
 
 
@@ -129,8 +188,9 @@ class PacketError:
 class Accepted:
     """A packet is taken in; the sender may be told once this is durable.
 
-    `cursor` is its first step. `state` are entries of the input's own memory that commit
-    with it. With a `key`, a packet that `source` handed over under it before wins: then
+    `cursor` is its first step. With `copies` the input fans out: they are born with it in
+    the same transaction, and the cursor means nothing. `state` are entries of the input's
+    own memory that commit with it. With a `key`, a packet that `source` handed over under it before wins: then
     nothing is written and the outcome names that packet.
     """
 
@@ -149,13 +209,14 @@ class Accepted:
     state: Mapping[str, str]
     key: str | None = None
     upstream: bytes | None = None
+    copies: Sequence[Copy] = ()
 
-    def apply(self, sheet: Sheet) -> str | None:
+    def apply(self, sheet: Sheet) -> Outcome | None:
         if self.key is not None:
             first = sheet.packet_of(self.source, self.key)
             if first is not None:
-                return first
-        _require_version(sheet, self.unit, self.version)
+                return Duplicate(first)
+        sheet.require_version(self.unit, self.version)
         row = UnitRow(
             self.unit,
             ACCEPTED,
@@ -177,6 +238,8 @@ class Accepted:
             sheet.input_state[self.input, key] = value
         sheet.event(self.at, self.event, self.unit, self.input, ACCEPTED)
         sheet.count("all.accepted")
+        if self.copies:
+            families.split(sheet, self.unit, families.INPUT, self.copies, self.data, self.at)
         return None
 
 
@@ -197,8 +260,8 @@ class Rejected:
     at: int
     state: Mapping[str, str]
 
-    def apply(self, sheet: Sheet) -> str | None:
-        _require_version(sheet, self.unit, self.version)
+    def apply(self, sheet: Sheet) -> Outcome | None:
+        sheet.require_version(self.unit, self.version)
         error = self.error.json()
         row = UnitRow(
             self.unit,
@@ -244,28 +307,88 @@ class Stepped:
     after: Any
     notes: tuple[tuple[str, Mapping[str, Any] | bytes], ...] = ()
 
-    def apply(self, sheet: Sheet) -> str | None:
-        to = WRITING if self.cursor in (OUTPUT, BATCH) else PROCESSING
+    def apply(self, sheet: Sheet) -> Outcome | None:
+        to = state_at(self.cursor)
         row = sheet.enter(self.unit, self.legal, "Stepped", to, self.at)
         row.cursor = self.cursor
-        row.hops += 1
-        patch = None
-        if self.after is not SAME:
-            whole = row.patched + 1 >= patches.PATCHES_MAX
-            made = patches.make(self.before, self.after, whole=whole)
-            if made is not None:
-                patch, is_whole = made
-                row.patched = 0 if is_whole else row.patched + 1
-        for type_, detail in self.notes:
-            text = detail if isinstance(detail, bytes) else payload.encode(detail)
-            sheet.event(self.at, type_, self.unit, self.node, None, text.decode())
-        sheet.event(self.at, self.event, self.unit, self.node, to, None, patch, self.ms)
+        _journal_step(sheet, row, self, to)
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Looped:
+    """A looping node ran and sends the packet back to `back_to`, with its result.
+
+    The fields are those of Stepped. It raises `iteration` by one (edge 132).
+    """
+
+    event: ClassVar[str] = "node.looped"
+    legal: ClassVar[Legal] = LEGAL["Looped"]
+
+    unit: str
+    node: str
+    back_to: str
+    at: int
+    ms: float
+    before: Any
+    after: Any
+    notes: tuple[tuple[str, Mapping[str, Any] | bytes], ...] = ()
+
+    def apply(self, sheet: Sheet) -> Outcome | None:
+        row = sheet.enter(self.unit, self.legal, "Looped", PROCESSING, self.at)
+        row.cursor = self.back_to
+        row.iteration += 1
+        detail = payload.encode({"back_to": self.back_to, "iteration": row.iteration})
+        _journal_step(sheet, row, self, PROCESSING, detail.decode())
+        return None
+
+
+def _journal_step(
+    sheet: Sheet, row: UnitRow, step: Stepped | Looped, to: str, detail: str | None = None
+) -> None:
+    """The events of a node that ran: its notes, then its own with the patch of its data."""
+    row.hops += 1
+    patch = None
+    if step.after is not SAME:
+        whole = row.patched + 1 >= patches.PATCHES_MAX
+        made = patches.make(step.before, step.after, whole=whole)
+        if made is not None:
+            patch, is_whole = made
+            row.patched = 0 if is_whole else row.patched + 1
+    for type_, note in step.notes:
+        text = note if isinstance(note, bytes) else payload.encode(note)
+        sheet.event(step.at, type_, step.unit, step.node, None, text.decode())
+    sheet.event(step.at, step.event, step.unit, step.node, to, detail, patch, step.ms)
+
+
+@dataclass(frozen=True, slots=True)
+class FannedOut:
+    """The packet splits at `node`: it waits from now on, and its `copies` go on with `data`.
+
+    The node's Stepped stands just before it in the same commit, with the node itself as its
+    cursor; `data` is what the node left. The copies inherit everything else (edge 110, 120).
+    """
+
+    event: ClassVar[str] = families.FANNED_OUT
+    legal: ClassVar[Legal] = LEGAL["FannedOut"]
+
+    unit: str
+    node: str
+    copies: Sequence[Copy]
+    data: bytes
+    at: int
+
+    def apply(self, sheet: Sheet) -> Outcome | None:
+        families.split(sheet, self.unit, self.node, self.copies, self.data, self.at)
         return None
 
 
 @dataclass(frozen=True, slots=True)
 class Retried:
-    """A step failed and will run again at `retry_at`; a restart goes on waiting."""
+    """A step failed and will run again at `retry_at`; a restart goes on waiting.
+
+    `batch` is the size of the batch that failed as a whole (edge 136).
+    """
 
     event: ClassVar[str] = "step.retry"
     legal: ClassVar[Legal] = LEGAL["Retried"]
@@ -277,15 +400,38 @@ class Retried:
     retry_at: int
     error: str
     at: int
+    batch: int | None = None
 
-    def apply(self, sheet: Sheet) -> str | None:
+    def apply(self, sheet: Sheet) -> Outcome | None:
         row = sheet.enter(self.unit, self.legal, "Retried", None, self.at)
         row.attempt = self.attempt
         row.retry_at = self.retry_at
-        detail = payload.encode(
-            {"attempt": self.attempt, "wait": self.wait_ms, "error": self.error}
-        )
-        sheet.event(self.at, self.event, self.unit, _plain(self.node), None, detail.decode())
+        facts: dict[str, Any] = {
+            "attempt": self.attempt,
+            "wait": self.wait_ms,
+            "error": self.error,
+        }
+        if self.batch is not None:
+            facts["batch"] = self.batch
+        detail = payload.encode(facts).decode()
+        sheet.event(self.at, self.event, self.unit, plain(self.node), None, detail)
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Batched:
+    """The packet waits for the others of its batch (edge 146)."""
+
+    event: ClassVar[str] = "output.batched"
+    legal: ClassVar[Legal] = LEGAL["Batched"]
+
+    unit: str
+    at: int
+
+    def apply(self, sheet: Sheet) -> Outcome | None:
+        row = sheet.enter(self.unit, self.legal, "Batched", WRITING, self.at, same_step=True)
+        row.cursor = BATCH
+        sheet.event(self.at, self.event, self.unit, "output", WRITING)
         return None
 
 
@@ -302,7 +448,7 @@ class Writing:
     key: str | None
     at: int
 
-    def apply(self, sheet: Sheet) -> str | None:
+    def apply(self, sheet: Sheet) -> Outcome | None:
         row = sheet.enter(self.unit, self.legal, "Writing", WRITING, self.at, same_step=True)
         row.cursor = row.cursor if row.cursor in (OUTPUT, BATCH) else OUTPUT
         if self.key is not None:
@@ -323,7 +469,7 @@ class Written:
     group_size: int
     at: int
 
-    def apply(self, sheet: Sheet) -> str | None:
+    def apply(self, sheet: Sheet) -> Outcome | None:
         row = sheet.enter(self.unit, self.legal, "Written", VERIFYING, self.at)
         row.cursor = VERIFY
         row.result = self.result.decode()
@@ -331,6 +477,38 @@ class Written:
         row.write_no += 1
         detail = f'{{"size":{self.group_size:d}}}'
         sheet.event(self.at, self.event, self.unit, "output", VERIFYING, detail, None, self.ms)
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitingAck:
+    """The write waits for its ack until `deadline_at`, counted from `since`; once per write.
+
+    A hold ends the window, so that a resume opens a fresh one (edge 213, 215).
+    """
+
+    event: ClassVar[str] = "delivery.awaiting_ack"
+    legal: ClassVar[Legal] = LEGAL["AwaitingAck"]
+
+    unit: str
+    deadline_at: int
+    since: int
+    at: int
+
+    def apply(self, sheet: Sheet) -> Outcome | None:
+        row = sheet.enter(self.unit, self.legal, "AwaitingAck", None, self.at)
+        if row.deadline_at is not None:
+            raise IllegalChange(
+                self.unit, row.state, "AwaitingAck", why="waits for its ack already"
+            )
+        row.deadline_at = self.deadline_at
+        facts = {
+            "deadline": self.deadline_at,
+            "since": self.since,
+            "deadline_iso": iso(self.deadline_at),
+        }
+        detail = payload.encode(facts).decode()
+        sheet.event(self.at, self.event, self.unit, "delivered", None, detail)
         return None
 
 
@@ -349,12 +527,11 @@ class Delivered:
     at: int
     check: str | None = None
 
-    def apply(self, sheet: Sheet) -> str | None:
+    def apply(self, sheet: Sheet) -> Outcome | None:
         row = sheet.enter(self.unit, self.legal, "Delivered", DELIVERED, self.at)
         detail = f'{{"evidence":{self.evidence.decode()}}}' if self.evidence else None
         sheet.event(self.at, self.event, self.unit, "delivered", DELIVERED, detail)
-        if row.root is None:
-            sheet.count("all.delivered")
+        families.ended(sheet, row, self.at)
         if self.check is not None:
             sheet.count(f"total.check.{self.check}.passed")
         return None
@@ -374,7 +551,7 @@ class Unverified:
     check: str | None = None
     verdict: str = "failed"
 
-    def apply(self, sheet: Sheet) -> str | None:
+    def apply(self, sheet: Sheet) -> Outcome | None:
         sheet.enter(self.unit, self.legal, "Unverified", None, self.at)
         detail = self.error.json()
         if self.evidence:
@@ -397,12 +574,11 @@ class Filtered:
     ms: float
     at: int
 
-    def apply(self, sheet: Sheet) -> str | None:
+    def apply(self, sheet: Sheet) -> Outcome | None:
         row = sheet.enter(self.unit, self.legal, "Filtered", FILTERED, self.at)
         row.hops += 1
         sheet.event(self.at, self.event, self.unit, self.node, FILTERED, None, None, self.ms)
-        if row.root is None:
-            sheet.count("all.filtered")
+        families.ended(sheet, row, self.at)
         return None
 
 
@@ -419,12 +595,11 @@ class Dropped:
     at: int
     ms: float | None = None
 
-    def apply(self, sheet: Sheet) -> str | None:
+    def apply(self, sheet: Sheet) -> Outcome | None:
         row = sheet.enter(self.unit, self.legal, "Dropped", FILTERED, self.at)
         row.error = self.error.json()
         sheet.event(self.at, self.event, self.unit, self.node, FILTERED, row.error, None, self.ms)
-        if row.root is None:
-            sheet.count("all.filtered")
+        families.ended(sheet, row, self.at)
         return None
 
 
@@ -441,150 +616,14 @@ class DeadLettered:
     at: int
     ms: float | None = None
 
-    def apply(self, sheet: Sheet) -> str | None:
+    def apply(self, sheet: Sheet) -> Outcome | None:
         row = sheet.enter(self.unit, self.legal, "DeadLettered", DEAD_LETTERED, self.at)
         row.error = self.error.json()
-        node = _plain(self.node)
+        node = plain(self.node)
         # A check's wait is no step's duration (edge 374).
         ms = None if node == "delivered" else self.ms
         sheet.event(self.at, self.event, self.unit, node, DEAD_LETTERED, row.error, None, ms)
-        return None
-
-
-# ── the output and the versions ──────────────────────────────────────────────
-
-
-@dataclass(frozen=True, slots=True)
-class Marked:
-    """Durable notes of the output, such as a file's size before an append; None forgets one."""
-
-    marks: Mapping[str, int | None]
-
-    def apply(self, sheet: Sheet) -> str | None:
-        sheet.marks.update(self.marks)
-        return None
-
-
-@dataclass(frozen=True, slots=True)
-class VersionAdded:
-    """A definition of the pipeline, with the text of everything it names; kept for ever."""
-
-    version: int
-    source: str
-    compiled: bytes
-    files: Mapping[str, str]
-    hash: str
-    author: str
-    author_kind: str
-    reason: str
-    at: int
-
-    def apply(self, sheet: Sheet) -> str | None:
-        if self.version in sheet.known_versions:
-            raise Internal(
-                f"version {self.version} is in the journal already", hint="this is a bug"
-            )
-        files = payload.encode(dict(self.files)).decode()
-        sheet.known_versions.add(self.version)
-        sheet.versions.append(
-            (
-                self.version,
-                self.source,
-                self.compiled,
-                files,
-                self.hash,
-                self.author,
-                self.author_kind,
-                self.reason,
-                self.at,
-            )
-        )
-        return None
-
-
-# ── the pipeline itself ──────────────────────────────────────────────────────
-
-# The reason of a stop that only suspends: what a pause and a ttl began goes on after it.
-SUSPENDED: Final = "shutdown"
-_TTL_ANCHOR: Final = "ttl_anchor"
-_PAUSE_REASON: Final = "pause_reason"
-
-
-@dataclass(frozen=True, slots=True)
-class Started:
-    """A run began; the first one since the last clean end anchors the ttl."""
-
-    event: ClassVar[str] = "pipeline.started"
-
-    version: int
-    recovered: int
-    at: int
-
-    def apply(self, sheet: Sheet) -> str | None:
-        if sheet.fact(_TTL_ANCHOR) is None:
-            sheet.meta[_TTL_ANCHOR] = str(self.at)
-        detail = payload.encode({"version": self.version, "recovered": self.recovered})
-        sheet.event(self.at, self.event, detail=detail.decode())
-        return None
-
-
-@dataclass(frozen=True, slots=True)
-class Draining:
-    """Intake closed; what was accepted is worked off."""
-
-    event: ClassVar[str] = "pipeline.draining"
-
-    at: int
-
-    def apply(self, sheet: Sheet) -> str | None:
-        sheet.event(self.at, self.event)
-        return None
-
-
-@dataclass(frozen=True, slots=True)
-class Stopped:
-    """The run ended in order; only a suspension keeps the ttl's anchor and a pause."""
-
-    event: ClassVar[str] = "pipeline.stopped"
-
-    reason: str
-    at: int
-
-    def apply(self, sheet: Sheet) -> str | None:
-        if self.reason != SUSPENDED:
-            _end_cleanly(sheet)
-        detail = payload.encode({"reason": self.reason})
-        sheet.event(self.at, self.event, detail=detail.decode())
-        return None
-
-
-@dataclass(frozen=True, slots=True)
-class Completed:
-    """The pipeline's lifetime is over and its packets are done."""
-
-    event: ClassVar[str] = "pipeline.completed"
-
-    at: int
-
-    def apply(self, sheet: Sheet) -> str | None:
-        _end_cleanly(sheet)
-        sheet.event(self.at, self.event)
-        return None
-
-
-@dataclass(frozen=True, slots=True)
-class Failed:
-    """The pipeline halted itself; no restart mends it."""
-
-    event: ClassVar[str] = "pipeline.failed"
-
-    reason: str
-    at: int
-
-    def apply(self, sheet: Sheet) -> str | None:
-        _end_cleanly(sheet)
-        detail = payload.encode({"reason": self.reason})
-        sheet.event(self.at, self.event, detail=detail.decode())
+        families.ended(sheet, row, self.at)
         return None
 
 
@@ -592,37 +631,30 @@ UnitChange = (
     Accepted
     | Rejected
     | Stepped
+    | Looped
+    | FannedOut
     | Retried
+    | Batched
     | Writing
     | Written
+    | AwaitingAck
     | Delivered
     | Unverified
     | Filtered
     | Dropped
     | DeadLettered
+    | Held
+    | Unheld
+    | Escalated
+    | Acked
+    | Resolved
+    | Replayed
+    | Rerun
+    | Purged
+    | Expired
+    | Cleared
 )
-PipelineChange = Marked | VersionAdded | Started | Draining | Stopped | Completed | Failed
 Change = UnitChange | PipelineChange
-
-
-def _end_cleanly(sheet: Sheet) -> None:
-    sheet.meta[_TTL_ANCHOR] = None
-    sheet.meta[_PAUSE_REASON] = None
-
-
-def _require_version(sheet: Sheet, unit: str, version: int) -> None:
-    if version not in sheet.known_versions:
-        raise Internal(
-            f"packet {unit} is pinned to version {version}, which is not in the journal",
-            hint="this is a bug",
-        )
-
-
-def _plain(node: str) -> str:
-    """A step's name in events and errors: `output` and `delivered` for the cursors."""
-    if node in (OUTPUT, BATCH):
-        return "output"
-    return "delivered" if node == VERIFY else node
 
 
 def _text(raw: bytes | None) -> str | None:

@@ -283,8 +283,9 @@ SELECT id, received_at FROM units INDEXED BY units_pending
 WHERE {IS_PENDING} AND root IS NULL ORDER BY received_at LIMIT 1
 """
 LAST_DELIVERY: Final = """
-SELECT max(settled_at) FROM units INDEXED BY units_settled
-WHERE settled_at IS NOT NULL AND state = 'delivered'
+SELECT settled_at FROM units INDEXED BY units_settled
+WHERE settled_at IS NOT NULL AND state = 'delivered' AND root IS NULL
+ORDER BY settled_at DESC LIMIT 1
 """
 ACCEPTED_SINCE: Final = """
 SELECT count(*) FROM units WHERE id >= ? AND root IS NULL AND state <> 'rejected'
@@ -308,8 +309,8 @@ async def oldest_pending(rows: Rows) -> OldestPending | None:
 
 async def last_delivery_at(rows: Rows) -> int | None:
     """When a packet was delivered last."""
-    found: int | None = (await rows.rows(LAST_DELIVERY))[0][0]
-    return found
+    found = await rows.rows(LAST_DELIVERY)
+    return int(found[0][0]) if found else None
 
 
 async def in_per_min(rows: Rows, now_ms: int) -> int:

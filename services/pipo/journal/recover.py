@@ -5,8 +5,8 @@ patches since. Nothing is decided here: the state and the cursor say what comes 
 (a node runs again, a write is repeated under its key, a check is offered again), and
 the executor acts on them.
 
-Payloads are loaded in the order of the queue up to DATA_BYTES_LIMIT; those of later
-units stay None, to be read with `reads.data_of` when their turn comes, so that a full
+Payloads are loaded in the order of the queue up to DATA_BYTES_LIMIT; a unit that waits for
+its copies needs none. Those of later units stay None, to be read with `reads.data_of` when their turn comes, so that a full
 buffer of large packets starts in little memory.
 """
 
@@ -34,7 +34,11 @@ class PendingUnit:
     """A unit that is not settled, as its last commit left it.
 
     `data` is the data before the step at `cursor`, None where it is left in the journal.
-    `attempt` and `retry_at` are those of the step at the cursor (decision 19).
+    `attempt` and `retry_at` are those of the step at the cursor (decision 19). A `branched`
+    unit has an empty cursor: its copies stand in the same list, with it as their `parent`.
+    A `held` one waits for the end of the pause, and runs if there is none. `deadline_at` is
+    that of its ack, which stands for its write when `acked_write_no` is `write_no`, or one
+    more before the write.
     """
 
     id: str
@@ -89,21 +93,23 @@ _COLUMNS: Final = (
 )
 
 PENDING_UNITS: Final = f"""
-SELECT octet_length(data), {_COLUMNS}
+SELECT CASE state WHEN 'branched' THEN 0 ELSE octet_length(data) END, {_COLUMNS}
 FROM units WHERE {IS_PENDING} ORDER BY queue_seq
 """
 
 # Births and patches of the pending units up to a place in the queue. A unit's data starts
 # at its newest whole value, `patched` patches back, or at its birth.
 PENDING_BIRTHS: Final = f"""
-SELECT id, CAST(data AS BLOB) FROM units WHERE {IS_PENDING} AND queue_seq <= ?
+SELECT id, CAST(data AS BLOB) FROM units
+WHERE {IS_PENDING} AND state <> 'branched' AND queue_seq <= ?
 """
 PENDING_PATCHES: Final = f"""
 SELECT unit, patch FROM (
     SELECT e.unit, e.seq, e.patch, u.patched,
         row_number() OVER (PARTITION BY e.unit ORDER BY e.seq DESC) AS back
     FROM units AS u JOIN events AS e ON e.unit = u.id
-    WHERE u.{IS_PENDING} AND u.queue_seq <= ? AND u.hops > 0 AND e.patch IS NOT NULL
+    WHERE u.{IS_PENDING} AND u.state <> 'branched' AND u.queue_seq <= ?
+        AND u.hops > 0 AND e.patch IS NOT NULL
 )
 WHERE back <= patched + 1 ORDER BY unit, seq
 """

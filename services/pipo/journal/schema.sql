@@ -121,6 +121,9 @@ CREATE TABLE inbox (
     PRIMARY KEY (sender, key)
 ) STRICT, WITHOUT ROWID;
 
+-- A packet's key goes with it.
+CREATE INDEX inbox_packet ON inbox (packet);
+
 -- now.<state> of roots, all.<state>, total.<event>, total.check.<check>.<verdict>.
 CREATE TABLE counters (
     name TEXT PRIMARY KEY NOT NULL,

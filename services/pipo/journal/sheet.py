@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Any
+from typing import Any, Final, NamedTuple
 
-from pipo.errors import InvalidState
+from pipo.errors import Internal, InvalidState
 
 SETTLED = frozenset({"delivered", "filtered", "dead_lettered", "rejected"})
 
@@ -39,23 +39,61 @@ Legal = Mapping[str | None, tuple[str, ...]]
 class IllegalChange(InvalidState):
     """A change that its unit's state does not allow; nothing of its caller was written."""
 
-    def __init__(self, unit: str, state: str | None, change: str) -> None:
-        found = f"is {state}" if state else "does not exist"
-        super().__init__(
-            f"{change} does not apply to {unit}, which {found}",
-            hint="look at it with pipo inspect",
-        )
+    def __init__(
+        self,
+        unit: str,
+        state: str | None,
+        change: str,
+        *,
+        why: str = "",
+        hint: str = "look at it with pipo inspect",
+    ) -> None:
+        found = why or (f"is {state}" if state else "does not exist")
+        super().__init__(f"{change} does not apply to {unit}, which {found}", hint=hint)
         self.unit = unit
         self.state = state
         self.change = change
+
+
+class Copies(NamedTuple):
+    """How the copies of a split unit stand: those still open by number, those that ended by end.
+
+    `dead` holds id and error of each dead copy, in the order of their ends.
+    """
+
+    open: int = 0
+    delivered: int = 0
+    filtered: int = 0
+    dead: tuple[tuple[str, str], ...] = ()
+
+    def ended(self, unit: str, state: str, error: str | None) -> Copies:
+        """With one open copy fewer."""
+        open_ = self.open - 1
+        if state == "dead_lettered":
+            return self._replace(open=open_, dead=(*self.dead, (unit, error or "")))
+        if state == "delivered":
+            return self._replace(open=open_, delivered=self.delivered + 1)
+        return self._replace(open=open_, filtered=self.filtered + 1)
+
+    def reopened(self, unit: str, was: str) -> Copies:
+        """With one that had ended as `was` open again."""
+        open_ = self.open + 1
+        if was == "dead_lettered":
+            dead = tuple(entry for entry in self.dead if entry[0] != unit)
+            return self._replace(open=open_, dead=dead)
+        if was == "delivered":
+            return self._replace(open=open_, delivered=self.delivered - 1)
+        return self._replace(open=open_, filtered=self.filtered - 1)
 
 
 @dataclass(slots=True)
 class UnitRow:
     """A unit's row as the transaction will leave it.
 
-    `was` is the state found on disk, None for a unit that is born here. `result` and
-    `error` of a found row are not loaded: None leaves them, an empty text clears them.
+    `was` is the state found on disk, None for a unit that is born here. `result` of a found
+    row is not loaded, its error stands in `was_error`: None in `result` or `error` leaves
+    what is stored, an empty text clears it. `copies` is None for a unit that never split; it
+    is no column, it is counted when the row is read and moves with the copies.
     """
 
     id: str
@@ -90,6 +128,13 @@ class UnitRow:
     data: str | None = None
     was: str | None = None
     was_rare: tuple[Any, ...] = ()
+    was_error: str | None = None
+    copies: Copies | None = None
+
+    @property
+    def current_error(self) -> str | None:
+        """The error as the transaction will leave it."""
+        return self.was_error if self.error is None else self.error or None
 
 
 # What a transaction may alter in a row that it found; the order of loading and of updating.
@@ -125,9 +170,21 @@ RARE = (
     "held",
 )
 # What is loaded beside it, to know the unit.
-FIXED = ("id", "root", "parent", "branch", "input", "trigger", "source", "received_at")
+FIXED = (
+    "id",
+    "root",
+    "parent",
+    "branch",
+    "input",
+    "trigger",
+    "source",
+    "received_at",
+    "upstream",
+)
 # Every column of a unit, in the order of UnitRow's fields.
-UNIT_COLUMNS = tuple(name for name in UnitRow.__slots__ if not name.startswith("was"))
+UNIT_COLUMNS = tuple(
+    name for name in UnitRow.__slots__ if not name.startswith("was") and name != "copies"
+)
 # What a unit that was only accepted has beside the schema's defaults.
 PLAIN_COLUMNS = (
     "id",
@@ -146,6 +203,21 @@ PLAIN_COLUMNS = (
 # Texts longer than this travel to SQLite on their own.
 HEAVY_CHARS = 256 * 1024
 
+# Ends: those of copies are not counted among a pipeline's events, their packet's end is (edge 117).
+ENDS: Final = frozenset(
+    {"packet.delivered", "packet.filtered", "packet.dropped", "packet.dead_lettered"}
+)
+
+
+def ancestors(unit: str) -> list[str]:
+    """The units that a copy came of, nearest first: `p:a/b` came of `p:a`, and that of `p`."""
+    found = []
+    packet, _, branch = unit.partition(":")
+    while branch:
+        branch = branch.rpartition("/")[0]
+        found.append(f"{packet}:{branch}" if branch else packet)
+    return found
+
 
 @dataclass(slots=True)
 class _Undo:
@@ -162,6 +234,9 @@ class _Undo:
     input_state: dict[tuple[str, str], str]
     inbox: dict[tuple[str, str], tuple[str, str, int]]
     versions: int
+    gone: set[str]
+    forgotten: int
+    cleared: int
 
 
 @dataclass(slots=True)
@@ -184,6 +259,11 @@ class Sheet:
     # Column, text and key of what is too long for a document: ("data", text, unit id) or
     # ("patch", text, seq).
     heavy: list[tuple[str, str, str | int]] = field(default_factory=list)
+    # Packets whose rows and events are deleted, those of them whose hand-over is forgotten
+    # too, and units whose payloads are deleted.
+    gone: set[str] = field(default_factory=set)
+    forgotten: list[str] = field(default_factory=list)
+    cleared: list[str] = field(default_factory=list)
     kinds: set[type] = field(default_factory=set)
     _undo: _Undo | None = None
 
@@ -198,14 +278,15 @@ class Sheet:
         at: int,
         *,
         same_step: bool = False,
+        keep_held: bool = False,
     ) -> UnitRow:
         """The unit's row, moved to state `to` (None: where it is) as `legal` allows.
 
         A move to a next step starts the attempts over, one inside the `same_step` does
-        not; a settled row keeps the last one.
+        not; a settled row keeps the last one. A held unit that moves is held no longer.
         Raises: IllegalChange, naming the state found.
         """
-        row = self.rows.get(unit) or self.found.get(unit)
+        row = self.find(unit)
         found = row.state if row is not None else None
         targets = legal.get(found)
         if row is None or targets is None or (to or found) not in targets:
@@ -214,17 +295,81 @@ class Sheet:
             self._remember(unit, row)
         self.rows[unit] = row
         row.updated_at = at
+        if not keep_held:
+            row.held = None
         if to is not None:
             row.state = to
             row.retry_at = None
             if to in SETTLED:
                 row.settled_at = at
                 row.cursor = None
+                row.deadline_at = None
             else:
                 row.settled_at = None
                 if not same_step:
                     row.attempt = 0
         return row
+
+    def find(self, unit: str) -> UnitRow | None:
+        """The unit's row as it stands in the draft, to look at."""
+        row = self.rows.get(unit) or self.found.get(unit)
+        if self.gone and row is not None and (row.root or unit) in self.gone:
+            return None
+        return row
+
+    def parent(self, copy: UnitRow) -> UnitRow:
+        """The row of the unit that split into `copy`, to alter.
+
+        Raises: Internal, when it is not there.
+        """
+        parent = copy.parent or ""
+        row = self.find(parent)
+        if row is None or row.copies is None:
+            raise Internal(f"{copy.id} has no parent that split", hint="this is a bug")
+        if self._undo is not None:
+            self._remember(parent, row)
+        self.rows[parent] = row
+        return row
+
+    def remove(self, unit: str, legal: Legal, change: str) -> UnitRow:
+        """Deletes a packet with its copies and its events; the row as it was.
+
+        Raises: IllegalChange, naming the state found.
+        """
+        row = self.find(unit)
+        if row is None or row.state not in legal:
+            raise IllegalChange(unit, row.state if row else None, change)
+        if row.root is not None:
+            raise IllegalChange(
+                unit,
+                row.state,
+                change,
+                why="is a copy",
+                hint=f"name its packet {row.root}",
+            )
+        if self._undo is not None:
+            self._remember(unit, row)
+        self.rows[unit] = row
+        self.gone.add(unit)
+        return row
+
+    def clear(self, unit: str, legal: Legal, change: str) -> None:
+        """Deletes a settled unit's payload.
+
+        Raises: IllegalChange, naming the state found.
+        """
+        row = self.find(unit)
+        if row is None or row.state not in legal:
+            raise IllegalChange(unit, row.state if row else None, change)
+        self.cleared.append(unit)
+
+    def require_version(self, unit: str, version: int) -> None:
+        """Raises: Internal, for a version that the journal does not hold."""
+        if version not in self.known_versions:
+            raise Internal(
+                f"packet {unit} is pinned to version {version}, which is not in the journal",
+                hint="this is a bug",
+            )
 
     def bear(self, row: UnitRow, legal: Legal, change: str) -> None:
         """Adds a unit that does not exist yet.
@@ -260,9 +405,9 @@ class Sheet:
             patch = None
         self.events.append((seq, at, unit, type, node, state, detail, patch, ms))
 
-    def count(self, name: str) -> None:
-        """Raises one counter by one."""
-        self.deltas[name] = self.deltas.get(name, 0) + 1
+    def count(self, name: str, by: int = 1) -> None:
+        """Moves one counter."""
+        self.deltas[name] = self.deltas.get(name, 0) + by
 
     def packet_of(self, sender: str, key: str) -> str | None:
         """The packet that this sender's key already made."""
@@ -289,6 +434,9 @@ class Sheet:
             dict(self.input_state),
             dict(self.inbox),
             len(self.versions),
+            set(self.gone),
+            len(self.forgotten),
+            len(self.cleared),
         )
 
     def take_back(self) -> None:
@@ -308,6 +456,9 @@ class Sheet:
         self.next_seq = undo.next_seq
         self.deltas, self.meta, self.marks = undo.deltas, undo.meta, undo.marks
         self.input_state, self.inbox = undo.input_state, undo.inbox
+        self.gone = undo.gone
+        del self.forgotten[undo.forgotten :]
+        del self.cleared[undo.cleared :]
         for version in self.versions[undo.versions :]:
             self.known_versions.discard(version[0])
         del self.versions[undo.versions :]
@@ -320,7 +471,15 @@ class Sheet:
     @property
     def rare(self) -> bool:
         """Whether it holds sets that most transactions do not."""
-        return bool(self.versions or self.inbox or self.input_state or self.marks or self.meta)
+        return bool(
+            self.versions
+            or self.inbox
+            or self.input_state
+            or self.marks
+            or self.meta
+            or self.gone
+            or self.cleared
+        )
 
     def born(self) -> tuple[list[UnitRow], list[UnitRow]]:
         """Rows to insert: those with PLAIN_COLUMNS alone, and the others."""
@@ -344,13 +503,16 @@ class Sheet:
         """Every counter that moves, with by how much: what changes counted, states, events."""
         totals = dict(self.deltas)
         for row in self.rows.values():
-            if row.root is None and row.state != row.was:
-                now = f"now.{row.state}"
-                totals[now] = totals.get(now, 0) + 1
+            if row.root is None and (row.state != row.was or row.id in self.gone):
+                if row.id not in self.gone:
+                    now = f"now.{row.state}"
+                    totals[now] = totals.get(now, 0) + 1
                 if row.was is not None:
                     was = f"now.{row.was}"
                     totals[was] = totals.get(was, 0) - 1
         for event in self.events:
+            if event[3] in ENDS and ":" in (event[2] or ""):
+                continue
             name = f"total.{event[3]}"
             totals[name] = totals.get(name, 0) + 1
         return {name: delta for name, delta in totals.items() if delta}
@@ -373,8 +535,12 @@ _all_fields = attrgetter(*UnitRow.__slots__)
 
 
 def row_found(values: list[Any]) -> UnitRow:
-    """The row of a unit on disk, from its FIXED and MUTABLE columns."""
-    fields: dict[str, Any] = dict(zip(_LOADED, values, strict=True))
-    row = UnitRow(**fields, was=fields["state"])
+    """The row of a unit on disk, from its FIXED and MUTABLE columns, its error and its copies."""
+    *columns, error, copies = values
+    fields: dict[str, Any] = dict(zip(_LOADED, columns, strict=True))
+    row = UnitRow(**fields, was=fields["state"], was_error=error)
     row.was_rare = rare_values(row)
+    if copies is not None:
+        open_, delivered, filtered, dead = copies
+        row.copies = Copies(open_, delivered, filtered, tuple((id_, text) for id_, text in dead))
     return row

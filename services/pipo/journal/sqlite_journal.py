@@ -20,14 +20,16 @@ from pipo.journal import tip
 from pipo.journal.changes import Change
 from pipo.journal.connection import CHECKPOINT_PAGES
 from pipo.journal.opening import FILE, Opened, open_journal
+from pipo.journal.outcomes import Acknowledged, Applied, Duplicate, Outcome
 from pipo.journal.reads import Rows
 from pipo.journal.recover import PendingUnit, Recovery, recover
 from pipo.journal.rows import ApswRows
 from pipo.journal.tip import Tip
-from pipo.journal.transactions import Applied, Done, Duplicate, Entry, Fenced, Outcome
+from pipo.journal.transactions import Done, Entry, Fenced
 from pipo.journal.writer import Landed, Writer
 
 __all__ = [
+    "Acknowledged",
     "Applied",
     "Duplicate",
     "Fenced",

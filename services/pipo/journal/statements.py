@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import Final
 
 from pipo.journal.sheet import FIXED, MUTABLE, PLAIN_COLUMNS, RARE, UNIT_COLUMNS
+from pipo.journal.states import OWN_EVENTS, PURGED_EVENT
 
 # What the program says when it refuses, beside SQLite's own constraints.
 FENCED: Final = "fenced"
@@ -32,9 +33,24 @@ UPDATE meta SET value = CAST(CAST(value AS INTEGER) + 1 AS TEXT) WHERE key = 'ep
 RETURNING CAST(value AS INTEGER)
 """
 
-# The rows of these units (a JSON list of ids), each a list: FIXED columns, then MUTABLE ones.
+# How the copies of a unit stand, as sheet.Copies has it; null for a unit without copies.
+_COPIES = """
+SELECT CASE WHEN count(*) > 0 THEN json_array(
+    count(*) FILTER (WHERE c.settled_at IS NULL),
+    count(*) FILTER (WHERE c.state = 'delivered'),
+    count(*) FILTER (WHERE c.state = 'filtered'),
+    json_group_array(json_array(c.id, c.error) ORDER BY c.settled_at, c.id)
+        FILTER (WHERE c.state = 'dead_lettered')
+) END
+FROM units AS c WHERE c.parent = u.id
+"""
+
+# The rows of these units (a JSON list of ids), each a list: FIXED columns, MUTABLE ones, the
+# error, the copies.
 FIND_UNITS: Final = f"""
-SELECT json_group_array(json_array({", ".join("u." + name for name in FIXED + MUTABLE)}))
+SELECT json_group_array(json_array(
+    {", ".join("u." + name for name in FIXED + MUTABLE)}, u.error, json(({_COPIES}))
+))
 FROM json_each(?) AS wanted JOIN units AS u ON u.id = wanted.value
 """
 
@@ -156,6 +172,26 @@ _FORGET_FACTS = """
 DELETE FROM meta WHERE key IN (SELECT key FROM json_each(new.facts) WHERE type = 'null')
 """
 
+# Packets that go, with their copies and their events; what was journaled of their going stays.
+_GONE = "SELECT value FROM json_each(new.gone)"
+_GONE_UNITS = f"SELECT id FROM units WHERE id IN ({_GONE}) OR root IN ({_GONE})"
+_DELETE_EVENTS = f"""
+DELETE FROM events WHERE unit IN ({_GONE_UNITS}) AND type <> '{PURGED_EVENT}'
+"""
+_DELETE_UNITS = f"DELETE FROM units WHERE id IN ({_GONE}) OR root IN ({_GONE})"
+# Hand-overs whose keys go with their packets.
+_FORGET_KEYS = "DELETE FROM inbox WHERE packet IN (SELECT value FROM json_each(new.forgotten))"
+
+# Payloads that go; the rows, their states and errors and the story of their events stay.
+_CLEARED = "SELECT value FROM json_each(new.cleared)"
+_CLEAR_EVENTS = f"""
+UPDATE events SET patch = NULL,
+    detail = CASE WHEN type IN ({", ".join(f"'{name}'" for name in sorted(OWN_EVENTS))})
+        THEN detail END
+WHERE unit IN ({_CLEARED})
+"""
+_CLEAR_UNITS = f"UPDATE units SET data = NULL, result = NULL WHERE id IN ({_CLEARED})"
+
 _USUAL_DOCUMENTS = (
     "epoch",
     "plain",
@@ -167,7 +203,16 @@ _USUAL_DOCUMENTS = (
     "events",
     "totals",
 )
-_RARE_DOCUMENTS = ("versions", "inbox", "input_state", "marks", "facts")
+_RARE_DOCUMENTS = (
+    "versions",
+    "inbox",
+    "input_state",
+    "marks",
+    "facts",
+    "gone",
+    "forgotten",
+    "cleared",
+)
 
 
 def _program(name: str, documents: tuple[str, ...], steps: tuple[str, ...]) -> tuple[str, str]:
@@ -205,6 +250,11 @@ PROGRAMS: Final = (
             _FORGET_MARKS,
             _SET_FACTS,
             _FORGET_FACTS,
+            _DELETE_EVENTS,
+            _DELETE_UNITS,
+            _FORGET_KEYS,
+            _CLEAR_EVENTS,
+            _CLEAR_UNITS,
         ),
     ),
 )

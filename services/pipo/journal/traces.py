@@ -110,6 +110,7 @@ ORDER BY seq
 """
 
 _TAKEN_IN: Final = frozenset({"packet.accepted", "packet.rejected"})
+_BORN: Final = _TAKEN_IN | {"packet.branched"}
 _RETRY: Final = "step.retry"
 _BATCHED: Final = "output.batched"
 _EVIDENCE: Final = frozenset({"packet.delivered", "delivery.unverified"})
@@ -174,7 +175,7 @@ class _Walk:
                         event=type_,
                         at=at,
                         ms=None if before is None else float(at - before),
-                        data=birth if type_ in _TAKEN_IN else self._fold(patch),
+                        data=birth if type_ in _BORN else self._fold(patch),
                         attempts=_attempts(detail, len(retries) + 1),
                         retries=retries,
                         notes=notes,

@@ -25,15 +25,17 @@ import msgspec
 from pipo import crashpoints
 from pipo.errors import Conflict, Internal, PipoError
 from pipo.journal import statements
-from pipo.journal.changes import Accepted, Change, Delivered, Rejected, Written
+from pipo.journal.changes import Accepted, Change, Delivered, FannedOut, Rejected, Written
 from pipo.journal.connection import run
 from pipo.journal.opening import Opened
+from pipo.journal.outcomes import Applied, Outcome
 from pipo.journal.sheet import (
     PLAIN_COLUMNS,
     SETTLED,
     UNIT_COLUMNS,
     Sheet,
     UnitRow,
+    ancestors,
     rare_values,
     row_found,
 )
@@ -64,19 +66,6 @@ class Fenced(Conflict):
     """Another process took the journal over; this one must not write any more."""
 
 
-@dataclass(frozen=True, slots=True)
-class Applied:
-    """The change is on disk."""
-
-
-@dataclass(frozen=True, slots=True)
-class Duplicate:
-    """Nothing was written: the key had made this packet before."""
-
-    packet_id: str
-
-
-Outcome = Applied | Duplicate
 Done = Callable[[BaseException | None], None]
 
 _APPLIED: Final = Applied()
@@ -235,6 +224,9 @@ class Transactions:
                 _text([(*key, value) for key, value in sheet.input_state.items()]),
                 _text(sheet.marks),
                 _text(sheet.meta),
+                _text(list(sheet.gone)),
+                _text(sheet.forgotten),
+                _text(sheet.cleared),
             )
             run(self._db, statements.APPLY_WHOLE, usual + rare)
         else:
@@ -298,6 +290,8 @@ class Transactions:
                 live.pop(unit, None)
             elif unit in live or len(live) < LIVE_ROWS_LIMIT:
                 row.was, row.was_rare = row.state, rare_values(row)
+                if row.error is not None:
+                    row.was_error = row.error or None
                 row.data = row.result = row.error = None
                 live[unit] = row
 
@@ -308,24 +302,33 @@ class Transactions:
 
 
 def _units(entries: Iterable[Entry]) -> Iterable[tuple[str, bool]]:
-    """Each unit that a change names, and whether the change is its birth."""
+    """Each unit that a change can move, and whether the change is its birth."""
     for entry in entries:
         for change in entry.changes:
             unit = getattr(change, "unit", None)
-            if unit is not None:
-                yield unit, isinstance(change, (Accepted, Rejected))
+            if unit is None:
+                continue
+            yield unit, isinstance(change, (Accepted, Rejected))
+            if ":" in unit:
+                # A copy's end may settle what it came of.
+                for ancestor in ancestors(unit):
+                    yield ancestor, False
+            if isinstance(change, (Accepted, FannedOut)) and change.copies:
+                root = unit.partition(":")[0]
+                for copy in change.copies:
+                    yield f"{root}:{copy.branch}", True
 
 
 def _apply(sheet: Sheet, entry: Entry) -> None:
     outcomes: list[Outcome] = []
     kinds = sheet.kinds
     for change in entry.changes:
-        duplicate = change.apply(sheet)
-        if duplicate is None:
+        outcome = change.apply(sheet)
+        if outcome is None:
             kinds.add(type(change))
             outcomes.append(_APPLIED)
         else:
-            outcomes.append(Duplicate(duplicate))
+            outcomes.append(outcome)
     entry.outcomes = outcomes
 
 

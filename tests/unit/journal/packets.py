@@ -3,21 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from pipo.journal.changes import (
     OUTPUT,
     SAME,
     Accepted,
+    Acked,
+    AwaitingAck,
+    Batched,
     Change,
+    Cleared,
+    Copy,
     DeadLettered,
     Delivered,
     Dropped,
+    Escalated,
+    Expired,
+    FannedOut,
     Filtered,
+    Held,
+    Looped,
     PacketError,
+    Purged,
     Rejected,
+    Replayed,
+    Rerun,
+    Resolved,
     Retried,
     Stepped,
+    Unheld,
     Unverified,
     VersionAdded,
     Writing,
@@ -131,6 +147,122 @@ def dead_lettered(n: int, node: str = "shape", **given: Any) -> DeadLettered:
     return DeadLettered(packet_id(n), error(node=shown), node, AT + n + 4, **given)
 
 
+def looped(n: int, **given: Any) -> Looped:
+    made: dict[str, Any] = {
+        "unit": packet_id(n),
+        "node": "again",
+        "back_to": "shape",
+        "at": AT + n + 2,
+        "ms": 1.5,
+        "before": SAME,
+        "after": SAME,
+    }
+    return Looped(**made | given)
+
+
+def copies(n: int, *branches: str) -> tuple[Copy, ...]:
+    """Copies that go on at a node of their name, or at the output."""
+    cursors = [branch.rpartition("/")[2] for branch in branches]
+    return tuple(
+        Copy(branch, OUTPUT if cursor == "output" else cursor, 100 * n + i)
+        for i, (branch, cursor) in enumerate(zip(branches, cursors, strict=True), start=1)
+    )
+
+
+def copy_id(n: int, branch: str) -> str:
+    return f"{packet_id(n)}:{branch}"
+
+
+def fanned_out(n: int, *branches: str, unit: str = "", data: bytes = DATA) -> FannedOut:
+    born = copies(n, *(branches or ("a", "b")))
+    return FannedOut(unit or packet_id(n), "shape", born, data, AT + n + 3)
+
+
+def of_copy(change: Any, n: int, branch: str) -> Any:
+    """The same change, of a copy."""
+    return replace(change, unit=copy_id(n, branch))
+
+
+def batched(n: int) -> Batched:
+    return Batched(packet_id(n), AT + n + 3)
+
+
+def awaiting_ack(n: int, deadline_at: int = AT + 60_000) -> AwaitingAck:
+    return AwaitingAck(packet_id(n), deadline_at, AT + n + 4, AT + n + 4)
+
+
+def held(n: int, how: Any = "pause", node: str = "shape") -> Held:
+    return Held(packet_id(n), how, error(node=node), node, AT + n + 4)
+
+
+def unheld(n: int) -> Unheld:
+    return Unheld(packet_id(n), AT + n + 5)
+
+
+def escalated(n: int, node: str = "shape", **given: Any) -> Escalated:
+    made: dict[str, Any] = {
+        "unit": packet_id(n),
+        "error": error(node=node),
+        "reason": "error",
+        "node": node,
+        "cursor": node,
+        "at": AT + n + 4,
+    }
+    return Escalated(**made | given)
+
+
+def acked(n: int, by: str = "ada") -> Acked:
+    return Acked(packet_id(n), by, AT + n + 4)
+
+
+def resolved(n: int, action: Any = "retry", **given: Any) -> Resolved:
+    made: dict[str, Any] = {
+        "unit": packet_id(n),
+        "action": action,
+        "by": "ada",
+        "by_kind": "human",
+        "reason": "provider back up",
+        "at": AT + n + 6,
+        "queue_seq": 1000 + n if action == "retry" else None,
+    }
+    return Resolved(**made | given)
+
+
+def replayed(n: int, cursor: str = "shape", **given: Any) -> Replayed:
+    made: dict[str, Any] = {
+        "unit": packet_id(n),
+        "cursor": cursor,
+        "by": "ada",
+        "at": AT + n + 6,
+        "queue_seq": 1000 + n,
+    }
+    return Replayed(**made | given)
+
+
+def rerun(n: int, cursor: str = "shape", **given: Any) -> Rerun:
+    made: dict[str, Any] = {
+        "unit": packet_id(n),
+        "cursor": cursor,
+        "data": DATA,
+        "by": "ada",
+        "at": AT + n + 6,
+        "queue_seq": 1000 + n,
+    }
+    return Rerun(**made | given)
+
+
+def purged(n: int) -> Purged:
+    return Purged(packet_id(n), "ada", AT + n + 7)
+
+
+def expired(n: int) -> Expired:
+    return Expired(packet_id(n))
+
+
+def cleared(n: int) -> Cleared:
+    return Cleared(packet_id(n))
+
+
 # One example of every change of a unit, by its name.
 EXAMPLES: Mapping[str, Callable[[int], Change]] = {
     "Accepted": accepted,
@@ -144,15 +276,31 @@ EXAMPLES: Mapping[str, Callable[[int], Change]] = {
     "Filtered": filtered,
     "Dropped": dropped,
     "DeadLettered": dead_lettered,
+    "Looped": looped,
+    "FannedOut": fanned_out,
+    "Batched": batched,
+    "AwaitingAck": awaiting_ack,
+    "Held": held,
+    "Unheld": unheld,
+    "Escalated": escalated,
+    "Acked": acked,
+    "Resolved": resolved,
+    "Replayed": replayed,
+    "Rerun": rerun,
+    "Purged": purged,
+    "Expired": expired,
+    "Cleared": cleared,
 }
 
-# How a unit comes into each state that this version knows a way to; None is no unit at all.
+# How a unit comes into each state; None is no unit at all.
 WAYS: Mapping[str | None, Callable[[int], list[Change]]] = {
     None: lambda n: [],
     "accepted": lambda n: [accepted(n)],
     "processing": lambda n: [accepted(n), stepped(n, cursor="next")],
     "writing": lambda n: [accepted(n), stepped(n)],
     "verifying": lambda n: [accepted(n), written(n)],
+    "branched": lambda n: [accepted(n), fanned_out(n)],
+    "escalated": lambda n: [accepted(n), escalated(n)],
     "delivered": lambda n: [accepted(n), written(n), delivered(n)],
     "filtered": lambda n: [accepted(n), filtered(n)],
     "dead_lettered": lambda n: [accepted(n), dead_lettered(n)],

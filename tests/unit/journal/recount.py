@@ -6,12 +6,20 @@ from collections import Counter
 
 from pipo.journal.rows import Rows
 
+# Ends of copies are told by their packet's (edge 117).
+EVENTS = """
+SELECT type, count(*) FROM events
+WHERE NOT (coalesce(unit, '') LIKE '%:%' AND type IN
+    ('packet.delivered', 'packet.filtered', 'packet.dropped', 'packet.dead_lettered'))
+GROUP BY type
+"""
+
 
 async def recount(rows: Rows) -> dict[str, int]:
     """now.* from the units, total.* from the events, all.* from both (nothing purged)."""
     states, events, checks = await rows.together(
         ("SELECT state, count(*) FROM units WHERE root IS NULL GROUP BY state", ()),
-        ("SELECT type, count(*) FROM events GROUP BY type", ()),
+        (EVENTS, ()),
         ("SELECT count(*) FROM units WHERE root IS NULL AND state <> 'rejected'", ()),
     )
     made: Counter[str] = Counter()

@@ -63,19 +63,19 @@ def test_an_older_journal_is_brought_up_to_date(monkeypatch: pytest.MonkeyPatch)
     db = fresh()
     later = [
         *migrate.migrations(),
-        (2, "002_add_moods.sql", "CREATE TABLE moods (x); CREATE INDEX i ON moods (x);"),
+        (99, "099_add_moods.sql", "CREATE TABLE moods (x); CREATE INDEX i ON moods (x);"),
     ]
     monkeypatch.setattr(migrate, "migrations", lambda: later)
     migrate.upgrade(db)
     migrate.upgrade(db)
-    assert run(db, "SELECT value FROM meta WHERE key = 'schema'") == [("2",)]
+    assert run(db, "SELECT value FROM meta WHERE key = 'schema'") == [("99",)]
     assert run(db, "SELECT count(*) FROM sqlite_schema WHERE name IN ('moods', 'i')") == [(2,)]
 
 
 def test_a_newer_journal_is_refused() -> None:
     db = fresh()
-    run(db, "UPDATE meta SET value = '99' WHERE key = 'schema'")
-    with pytest.raises(migrate.JournalTooNew, match="schema 99"):
+    run(db, "UPDATE meta SET value = '999' WHERE key = 'schema'")
+    with pytest.raises(migrate.JournalTooNew, match="schema 999"):
         migrate.upgrade(db)
 
 

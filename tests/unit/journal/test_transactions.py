@@ -15,7 +15,8 @@ from pipo.journal import statements, transactions
 from pipo.journal.changes import Change, Marked
 from pipo.journal.connection import run
 from pipo.journal.opening import Opened, open_journal
-from pipo.journal.transactions import Applied, Entry, Transactions
+from pipo.journal.outcomes import Applied, Duplicate, Outcome
+from pipo.journal.transactions import Entry, Transactions
 from tests.unit.journal.packets import (
     accepted,
     delivered,
@@ -152,7 +153,7 @@ def test_nothing_to_write_is_no_transaction(
     (again,) = entries([accepted(2, key="k")])
     assert ready.run([again]) == {}
     assert ready.last_seq == seq
-    assert again.outcomes == [transactions.Duplicate(packet_id(1))]
+    assert again.outcomes == [Duplicate(packet_id(1))]
 
 
 def test_everyone_illegal_writes_nothing(ready: Transactions) -> None:
@@ -170,7 +171,7 @@ def test_an_empty_caller_is_answered(ready: Transactions) -> None:
 
 
 async def test_entries_hold_either_a_future_or_a_callback() -> None:
-    future: asyncio.Future[list[transactions.Outcome]] = asyncio.get_running_loop().create_future()
+    future: asyncio.Future[list[Outcome]] = asyncio.get_running_loop().create_future()
     assert Entry([], future=future).done is None
 
 
