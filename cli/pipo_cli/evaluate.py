@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json as jsonlib
 import os
+import re
 import sys
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,11 +23,24 @@ from pipo_cli.render import values
 from pipo_cli.settings import Settings, global_options, pass_settings
 
 CONTEXT_BYTES_MAX: Final = 16 * 1024 * 1024
+_MINUS: Final = re.compile("-[^-]")
 _CONTEXT_HINT: Final = 'it holds one object, its keys the variables: {"data": {"age": 20}}'
 _NO_CONTEXT_HINT: Final = "; give variables with --context FILE, or - for standard input"
 
 
-@click.command("eval")
+class _Command(click.Command):
+    """A command whose argument may begin with a minus sign: it has no short option but `-h`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        taking = {n for p in self.params if not getattr(p, "is_flag", True) for n in p.opts}
+        words = args[: args.index("--")] if "--" in args else args
+        for index, (before, word) in enumerate(pairwise(["", *words])):
+            if _MINUS.match(word) and word != "-h" and before not in taking:
+                return super().parse_args(ctx, [*args[:index], *args[index + 1 :], "--", word])
+        return super().parse_args(ctx, args)
+
+
+@click.command("eval", cls=_Command)
 @click.argument("text", metavar="EXPR")
 @click.option(
     "--context", metavar="FILE", help="A JSON object that holds the variables; - is standard input."
@@ -34,10 +49,7 @@ _NO_CONTEXT_HINT: Final = "; give variables with --context FILE, or - for standa
 @global_options
 @pass_settings
 def evaluate(settings: Settings, text: str, context: str | None, template: bool) -> int:
-    """Evaluate an expression against variables.
-
-    An expression that begins with a minus sign stands behind `--`.
-    """
+    """Evaluate an expression against variables."""
     text = _as_typed(text)
     scope = {} if context is None else _scope(context)
     try:

@@ -98,9 +98,25 @@ def test_templates(evaluated: Eval, text: str, shown: str) -> None:
     assert evaluated("--template", text) == (0, f"{shown}\n", "")
 
 
-def test_a_minus_sign_stands_behind_two_of_them(evaluated: Eval) -> None:
-    assert evaluated.alone("--", "-1 + 3") == (0, "2\n", "")
-    assert evaluated.alone("-1 + 3")[0] == 2
+@pytest.mark.parametrize(
+    "words",
+    [["-1 + 3"], ["--", "-1 + 3"], ["-1 + 3", "--template", "--json"], ["--json", "--", "-1 + 3"]],
+)
+def test_a_text_that_begins_with_a_minus_sign(evaluated: Eval, words: list[str]) -> None:
+    code, out, err = evaluated(*words)
+    shown = {
+        (False, False): "2",
+        (True, True): '{"value": "-1 + 3"}',
+        (True, False): '{"value": 2}',
+    }
+    assert (code, out, err) == (0, shown["--json" in words, "--template" in words] + "\n", "")
+
+
+def test_a_file_may_begin_with_a_minus_sign_and_an_option_may_be_wrong(evaluated: Eval) -> None:
+    assert "cannot read -none: " in evaluated.alone("--context", "-none", "1")[2]
+    assert evaluated.alone("--tempalte", "1")[0] == 2
+    assert evaluated.alone("-1", "-2")[0] == 2
+    assert evaluated.alone("-h")[1].startswith("Usage: pipo eval ")
 
 
 @pytest.mark.parametrize(
