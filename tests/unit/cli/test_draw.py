@@ -10,8 +10,10 @@ import pytest
 
 from pipo_cli.main import main
 from tests.unit.cli.render.test_lanes import DRAWN, ORDERS
+from tests.unit.lang.reading import PUSH
 
 FILE = "orders.pipo"
+GUIDE = Path(__file__).resolve().parents[3] / "docs" / "cli.md"
 
 
 @pytest.fixture(autouse=True)
@@ -54,6 +56,16 @@ def test_a_terminal_without_unicode_gets_ascii(monkeypatch: pytest.MonkeyPatch) 
     said = raw.getvalue().decode("latin-1")
     assert "(Größe \\u6f22)" in said
     assert "  * |      clean " in said
+
+
+def test_the_picture_of_the_guide(capsys: pytest.CaptureFixture[str]) -> None:
+    nodes = "  sort: { from: input, route: { vip: data.vip, odd: data.odd, rest: else } }\n"
+    nodes += "  greet: { from: sort.vip, tap: log }\n"
+    output = "output: { from: [greet, sort.rest], to: stdout }\n"
+    Path(FILE).write_text(f"{PUSH}nodes:\n{nodes}{output}")
+    drawn = run(capsys, FILE)[1]
+    shown = GUIDE.read_text(encoding="utf-8").partition("### `pipo graph")[2].split("```\n")[1]
+    assert drawn.endswith(shown)
 
 
 def test_formats(capsys: pytest.CaptureFixture[str]) -> None:
