@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,6 +17,8 @@ from pipo.lang import durations
 from pipo.lang.cron import BadCron, Cron
 from pipo.lang.document import Key, Map, Place, Scalar, paths, texts
 from pipo.lang.expressions import MISSING, LanguageError, compile_expression, parse_expression
+from pipo.lang.functions import HELPERS
+from pipo.lang.grammar import LENGTH_LIMIT, PRECEDENCE
 from pipo.lang.load import load
 from pipo.lang.placing import place_of
 from pipo.lang.printing import json_text
@@ -27,6 +31,7 @@ pytestmark = pytest.mark.slow
 few = settings(
     max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
 )
+many = settings(few, max_examples=200)
 
 any_text = st.text(st.characters(), max_size=60)
 words = st.sampled_from(
@@ -111,6 +116,46 @@ json_values = st.recursive(
     max_leaves=8,
 )
 
+# What no packet may hold, and yet a step or an expression may make.
+wild_values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.sampled_from([10**400, -(10**400), 2**53 + 1, MISSING])
+    | st.floats()
+    | st.text(st.characters(), max_size=4)
+    | st.sampled_from(["\ud83d", "\udea2", "0x1F", " 12 ", "1e400", "5m", "(a", "9" * 400]),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=2), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+leaves = st.sampled_from(
+    ["data", "meta", "1", "0.1", "9007199254740993", "1e400", "'a'", "'\\ud83d'", "null", "true"]
+)
+calls = st.sampled_from([*HELPERS])
+operators = st.sampled_from([*PRECEDENCE])
+expressions = st.recursive(
+    leaves,
+    lambda inner: (
+        st.tuples(inner, operators, inner).map(lambda t: f"({t[0]} {t[1]} {t[2]})")
+        | st.tuples(st.sampled_from("!+-"), inner).map(lambda t: f"({t[0]} {t[1]})")
+        | st.tuples(inner, inner).map(lambda t: f"{t[0]}[{t[1]}]")
+        | st.tuples(inner, inner, inner).map(lambda t: f"({t[0]} ? {t[1]} : {t[2]})")
+        | st.tuples(calls, st.lists(inner, max_size=2)).map(lambda t: f"{t[0]}({', '.join(t[1])})")
+        | st.lists(inner, max_size=3).map(lambda items: f"[{', '.join(items)}]")
+        | st.tuples(inner, inner).map(lambda t: f"{{a: {t[0]}, 1: {t[1]}}}")
+    ),
+    max_leaves=10,
+)
+
+
+def nested(value: Any, levels: int, in_lists: bool) -> Any:
+    """A value inside lists, or inside objects."""
+    for _ in range(levels):
+        value = [value] if in_lists else {"a": value}
+    return value
+
 
 @few
 @given(any_text | yaml_text)
@@ -162,18 +207,61 @@ def test_expressions_give_a_value_or_their_own_error(text: str, data: Any) -> No
 
 
 @few
-@given(any_text | expression_text)
+@given(any_text | expression_text | expressions)
 def test_parse_print_parse_is_stable(text: str) -> None:
-    try:
-        once = printed(parse_expression(text))
-        again = printed(parse_expression(once))
-    except LanguageError:
+    if refusal(lambda: parse_expression(text)) is not None:
         return
-    assert again == once
+    once = printed(parse_expression(text))
+    error = refusal(lambda: parse_expression(once))
+    if error is None:
+        assert printed(parse_expression(once)) == once
+    else:
+        # The parentheses that printing adds may only be too many characters.
+        assert (error.kind, len(once) > LENGTH_LIMIT) == ("limit", True)
+
+
+@many
+@given(expressions, wild_values, st.sampled_from([0, 1, 512, 3000]), st.booleans(), json_values)
+@example("json(data)", 1, 512, False, None)
+@example("data == meta", 1, 3000, True, None)
+def test_evaluation_gives_a_value_or_its_own_error(
+    text: str, value: Any, levels: int, in_lists: bool, meta: Any
+) -> None:
+    scope = {"data": nested(value, levels, in_lists), "meta": meta}
+    for source in (text, f"json({text})", f"[{text}] == [{text}]", f"({text}) + ''"):
+        refusal(partial(evaluate, source, scope))
+    for source in (f"${{{text}}}", f"x ${{{text}}}"):
+        refusal(partial(render, source, scope))
+
+
+def evaluate(text: str, scope: Any) -> Any:
+    return compile_expression(text).evaluate(scope)
 
 
 @few
-@given(any_text | expression_text, json_values)
+@given(st.lists(words | any_text, min_size=1, max_size=3).map("".join).filter(bool))
+@example("(")
+@example("${'")
+@example("json(")
+def test_time_grows_like_the_text(part: str) -> None:
+    """At most 50 ms for each KiB, read or refused."""
+    short, long = ((part * size)[:size] for size in (LENGTH_LIMIT, 8 * 1024))
+    for read, text in (
+        (parse_expression, short),
+        (compile_template, long),
+        (compile_template, "${" + long),
+        (durations.parse, long),
+        (Cron, long),
+        (Cron, "* * * * " + long),
+    ):
+        start = time.process_time()
+        with suppress(LanguageError, BadCron, ValueError):
+            read(text)
+        assert time.process_time() - start < 0.05 * len(text) / 1024, read
+
+
+@few
+@given(any_text | expression_text | expressions.map("${{{}}}".format), json_values)
 def test_templates_give_json_or_their_own_error(text: str, data: Any) -> None:
     scope = {"data": data, "meta": {}}
     error = refusal(lambda: json.dumps(render(text, scope), allow_nan=False))
@@ -194,7 +282,11 @@ def test_durations_take_any_text(text: str) -> None:
 
 @few
 @given(
-    st.lists(st.sampled_from([*"0123456789*/-,", "L", "#", "MON", " "]), max_size=14).map("".join)
+    any_text
+    | st.lists(st.sampled_from([*"0123456789*/-,", "L", "#", "MON", " "]), max_size=14).map("".join)
+    | st.lists(
+        st.from_regex(r"(\*|[0-7](-[7-9])?)(/[1-9])?", fullmatch=True), min_size=5, max_size=5
+    ).map(" ".join)
 )
 def test_cron_takes_any_text(text: str) -> None:
     with suppress(BadCron):
