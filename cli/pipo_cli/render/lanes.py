@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from pipo.errors import BadRequest
 from pipo.lang import durations
 from pipo.lang.graph import Edge
 from pipo.lang.model import Delivered, Loop, Pipeline
@@ -21,6 +22,9 @@ from pipo_cli.render.tables import one_line, pad, width
 
 WIDTH: Final = 100
 """Columns that a row keeps to, unless its lanes and names alone need more."""
+
+LANES_MAX: Final = 200
+"""Lanes side by side that can still be called a picture."""
 
 _DETAIL_MIN: Final = 24
 _NAMES_MAX: Final = 28
@@ -44,7 +48,10 @@ class _Row:
 
 
 def lines(pipeline: Pipeline, *, ascii_only: bool = False) -> list[str]:
-    """The whole drawing; with `ascii_only` its own signs are ASCII, the author's words as they are."""
+    """The whole drawing; with `ascii_only` its own signs are ASCII, the author's words as they are.
+
+    Raises: BadRequest, when it would be wider than LANES_MAX lanes.
+    """
     steps = Steps.of(pipeline)
     drawing = _Drawing(steps, arrow="->" if ascii_only else "→")
     rows = [row for step in steps.ordered for row in drawing.step(step)]
@@ -114,6 +121,11 @@ class _Drawing:
         if step in self._lanes:
             return self._lanes.index(step)
         free = [i for i, taken in enumerate(self._lanes) if taken is None]
+        if len(self._lanes) == LANES_MAX and not free:
+            raise BadRequest(
+                f"over {LANES_MAX} lines run side by side: too wide to be drawn in text",
+                hint="`--format dot` or `--format mermaid` draws it",
+            )
         if not free:
             self._lanes.append(None)
             return len(self._lanes) - 1

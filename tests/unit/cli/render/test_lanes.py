@@ -8,9 +8,10 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, settings
 
+from pipo.errors import BadRequest
 from pipo.lang.model import Pipeline
 from pipo.lang.steps import Steps
-from pipo_cli.render.lanes import WIDTH, lines
+from pipo_cli.render.lanes import LANES_MAX, WIDTH, lines
 from pipo_cli.render.tables import width
 from tests.unit.lang.drawn import pipelines
 from tests.unit.lang.reading import HEAD, PUSH, STDOUT, model
@@ -126,6 +127,18 @@ def test_forty_steps_in_a_row_stay_in_one_lane() -> None:
     drawn = lines(model(PUSH + f"nodes:\n{nodes}output: {{ from: n39, to: stdout }}\n"))
     assert len(drawn) == 2 + 2 * 42 + 1
     assert max(map(width, drawn)) < 40
+
+
+def fan_out(count: int) -> Pipeline:
+    nodes = "".join(f"  n{i}: {{ from: input, tap: log }}\n" for i in range(count))
+    sources = ", ".join(f"n{i}" for i in range(count))
+    return model(PUSH + f"nodes:\n{nodes}output: {{ from: [{sources}], to: stdout }}\n")
+
+
+def test_what_is_too_wide_for_text_is_refused() -> None:
+    assert max(map(width, lines(fan_out(LANES_MAX)))) < 2 * LANES_MAX + WIDTH
+    with pytest.raises(BadRequest, match="over 200 lines run side by side"):
+        lines(fan_out(LANES_MAX + 1))
 
 
 @pytest.mark.slow
