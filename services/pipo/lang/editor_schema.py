@@ -1,13 +1,14 @@
 """The whole `.pipo` format as one JSON Schema, for editors: completion, help and faults while typing.
 
-It says what `check` says with P002, P030, P031, P032, P036, P060 and most of P033 and P035,
-from the same statements: the blocks of `schema.py`, the positions of `ALLOWED`, the
-manifests. What depends on a word (`with` on `via`, `check` on `output.to`) hangs on an
-`if`; so a name's settings are offered, and judged, once the name stands there. An open
-block never repeats what a condition narrows, or an editor would offer both.
+It says what `check` says with P002, P030 to P033, P035, P036 and P060, and of names that
+are taken (P015, P061) those that always are, from the same statements: the blocks of
+`schema.py`, the positions of `ALLOWED`, the manifests. What depends on a word (`with` on
+`via`, `check` on `output.to`) hangs on an `if`, so that a connector's settings are offered,
+and judged, once its name stands there. An open block never repeats what a condition narrows:
+an editor would offer both.
 
-It cannot say what takes a graph, a count or another file: everything else that `check`
-finds, and that a Telegram poll takes at least 1s.
+It cannot say what takes a graph, an expression, arithmetic or another file: everything else
+that `check` finds, and one P002, the shortest poll of a Telegram bot.
 
 `check` lets a template pass where only the form of a text is limited, and refuses one
 where a literal is wanted; both are written out here, and the words for it (`x-…`) left out.
@@ -57,9 +58,13 @@ _FUNCTION: Final = {
     "x-literal": True,
     "description": "A function of the module that `fn` names: `fn.<name>`.",
 }
+# A text that `check` may take for a template, and one that is.
 _ANY_HOLE: Final = r"\$\{"
 _HOLE: Final = r"(^|[^$])\$\{"
 
+# The kinds of node that a function of the file's own can be; a node of another kind with a
+# connector is an agent.
+_TAKES_FN: Final = ("tap", "transform")
 _TYPES: Final = {str: "string", int: "integer"}
 
 # Keywords whose value is a schema, a map of schemas, or a list of them. Names of keys are no
@@ -129,7 +134,7 @@ def _input(manifests: Manifests) -> Schema:
 def _node(manifests: Manifests) -> Schema:
     made = _with(
         blocks.NODE,
-        **{role: _own(_property(blocks.NODE, role), manifests, role) for role in _RUNS_CODE},
+        **{role: _own(_property(blocks.NODE, role), manifests, role) for role in _TAKES_FN},
         agent=_named(_property(blocks.NODE, "agent"), manifests, "agent"),
         on_error={"description": _property(blocks.NODE, "on_error")["description"]},
         loop=_then(_property(blocks.NODE, "loop"), "loop"),
@@ -139,15 +144,12 @@ def _node(manifests: Manifests) -> Schema:
         "then": {"properties": {"on_error": _ref("tap_error")}},
         "else": {"properties": {"on_error": _ref("node_error")}},
     }
-    by_kind = [each for r in (*_RUNS_CODE, "agent") for each in _settings_by(r, manifests, r)]
+    by_kind = [each for r in (*_TAKES_FN, "agent") for each in _settings_by(r, manifests, r)]
     return {
         **made,
         "oneOf": [{"required": [kind]} for kind in KINDS],
         "allOf": [*by_kind, lenient],
     }
-
-
-_RUNS_CODE: Final = ("tap", "transform")
 
 
 def _output(manifests: Manifests) -> Schema:
@@ -315,7 +317,7 @@ def _when(key: str, value: str, then: Schema) -> Schema:
 
 def _is(*words: str) -> Schema:
     """A condition on a word. It says the type too, or an editor inserts the key without its colon."""
-    return {"type": "string", **({"enum": list(words)} if words[1:] else {"const": words[0]})}
+    return {"type": "string", **({"const": words[0]} if len(words) == 1 else {"enum": list(words)})}
 
 
 def _printed(schema: Any) -> Any:

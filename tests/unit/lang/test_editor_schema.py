@@ -122,6 +122,12 @@ def test_every_word_that_names_a_connector_or_a_check_says_what_it_does() -> Non
     assert {"schedule", "map", "claude_code", "sqlite", "record_exists", "ack", "halt"} <= seen
 
 
+def test_without_a_connector_it_is_still_a_schema() -> None:
+    bare = editor_schema({})
+    jsonschema_rs.meta.validate(bare)
+    assert not compiled(bare).is_valid(data_of(PUSH + STDOUT))
+
+
 def test_defaults_are_shown() -> None:
     assert SCHEMA["properties"]["concurrency"]["default"] == 4
     assert SCHEMA["$defs"]["output.sqlite"]["properties"]["mode"]["default"] == "insert"
