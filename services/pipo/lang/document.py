@@ -50,10 +50,14 @@ class Key:
 
 @dataclass(slots=True, eq=False)
 class Map:
-    """Keys and values, in the order of the file; each key stands once."""
+    """Keys and values, in the order of the file; each key stands once.
+
+    `first` is where the first key stands, a `<<` too, which is no entry; None when empty.
+    """
 
     place: Place
     entries: dict[str, tuple[Key, Node]] = field(default_factory=dict)
+    first: Place | None = None
 
     def get(self, name: str) -> Node | None:
         entry = self.entries.get(name)
@@ -69,7 +73,7 @@ class Map:
     @property
     def inside(self) -> Place:
         """The place of the first key, or of the map itself when it is empty."""
-        return next((key.place for key, _ in self.items()), self.place)
+        return self.first or self.place
 
 
 @dataclass(slots=True, eq=False)

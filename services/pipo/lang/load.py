@@ -249,6 +249,7 @@ class _Composer:
             parent.node.items.append(node)
         elif parent.key is None:
             parent.key = self._key(node)
+            parent.node.first = parent.node.first or parent.key.place
             parent.merging = isinstance(node, Scalar) and _is_merge(node)
         else:
             self._enter(parent, parent.node, parent.key, node)

@@ -175,3 +175,21 @@ def test_a_node_of_two_kinds_is_no_route_yet() -> None:
 def test_a_circle_is_shown_in_the_order_of_its_packets() -> None:
     text = graph("a<input+b", "b<c", "c<a", output="c")
     assert [f.message for f in findings(text)] == ["the nodes feed each other: a → c → b → a"]
+
+
+@pytest.mark.parametrize(
+    ("node", "place"),
+    [
+        ("{ from: input, tap: log }", (6, 11)),
+        ("{tap: log, from: input}", (6, 10)),
+        ("{ <<: *a, from: input }", (6, 11)),
+        ("\n    <<: *a\n    from: input", (7, 5)),
+        ("\n    tap: log\n    from: input", (7, 5)),
+        ("\n    # a comment\n    'tap': log\n    from: input", (8, 5)),
+        ("*a", (6, 9)),
+    ],
+)
+def test_a_node_stands_at_its_first_key(node: str, place: tuple[int, int]) -> None:
+    used = "nodes:\n  a: &a { from: input, tap: log }\n"
+    text = PUSH + used + f"  dead: {node}\noutput: {{ from: a, to: stdout }}\n"
+    assert found(text) == [("P021", *place)]
