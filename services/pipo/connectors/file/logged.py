@@ -10,7 +10,8 @@ and the append before it counts. So whatever a crash or a power cut leaves is on
     announced, other bytes   the same (the CRC tells)
     announced, all bytes     logged as done
 
-and it is mended when the file is opened next. A `done` needs no sync of its own.
+and it is mended when the file is opened next. A `done` needs no sync of its own. Where
+somebody else cut the last record of a finished append, its front is cut off too.
 
 Keys are looked up as in `appending`, in the side file. Both files are locked for the
 time of one append, so that two pipelines may share them. All methods run on the
@@ -84,7 +85,7 @@ class LoggedFile:
                     raise next(iter(misfits.values()))
                 made = self._places(head, texts)
                 if texts:
-                    self._extend(list(texts), head + b"".join(texts.values()))
+                    self._extend(head, texts)
         except OSError as error:
             self.close()
             raise cannot_write(self._path, error) from error
@@ -153,10 +154,11 @@ class LoggedFile:
             self._keys = None
             self._mend()
             self._note_unsure(is_known)
+        elif now[0].st_size < self._size or not is_known:
+            self._keys = None
+            self._mend()
         self._identities = identities
         size = os.fstat(self._file_fd).st_size
-        if size < self._size or not is_known:
-            self._keys = None
         if size != self._size or not is_known:
             self._ends_line = plain.ends_line(self._file_fd, size)
         self._size = size
@@ -164,8 +166,7 @@ class LoggedFile:
     def _note_unsure(self, is_known: bool) -> None:
         """Where the side file may tell of appends that the journal does not know."""
         size = os.fstat(self._log_fd).st_size
-        first = self._identities is None
-        if first and self._mark <= size:
+        if self._identities is None and self._mark <= size:
             self._unsure.forget(self._mark, size)
         elif not is_known or size < self._log_size:
             self._unsure.forget(0, size)
@@ -179,31 +180,33 @@ class LoggedFile:
         whole = keylog.whole_bytes(self._log_fd)
         if whole != os.fstat(self._log_fd).st_size:
             os.ftruncate(self._log_fd, whole)
-        begin = keylog.unfinished(self._log_fd)
-        if begin is None:
+        append = keylog.last(self._log_fd)
+        if append is None:
             return
-        size = os.fstat(self._file_fd).st_size
-        is_whole = size >= begin.place.end
-        if is_whole and (begin.crc is None or begin.crc == self._crc(begin.place)):
-            os.fdatasync(self._file_fd)
-            plain.write_all(self._log_fd, keylog.done_line(begin))
-            return
-        if begin.place.offset < size <= begin.place.end:
-            os.ftruncate(self._file_fd, begin.place.offset)
-            os.fsync(self._file_fd)
-            self._warn(
-                "cut off what a crash left of an append",
-                path=self._path,
-                offset=begin.place.offset,
-                length=size - begin.place.offset,
-            )
-        plain.write_all(self._log_fd, keylog.abort_line(begin))
+        size, begin = os.fstat(self._file_fd).st_size, append.begin
+        torn = keylog.torn_at(append, self._file_fd)
+        if torn is not None:
+            self._cut_off(torn, size)
+        elif append.is_open and size >= begin.place.end:
+            if begin.crc is None or begin.crc == keylog.crc_of(self._file_fd, begin.place):
+                os.fdatasync(self._file_fd)
+                plain.write_all(self._log_fd, keylog.done_line(begin))
+                return
+            if size == begin.place.end:
+                self._cut_off(begin.place.offset, size)
+        if append.is_open:
+            plain.write_all(self._log_fd, keylog.abort_line(begin))
 
-    def _crc(self, place: Place) -> int:
-        made = 0
-        for chunk in plain.chunks(self._file_fd, place.offset, place.end):
-            made = zlib.crc32(chunk, made)
-        return made
+    def _cut_off(self, start: int, size: int) -> None:
+        os.ftruncate(self._file_fd, start)
+        # Before the log says so, or the next append would stand behind the remains.
+        os.fsync(self._file_fd)
+        self._warn(
+            "cut off what a crash left of an append",
+            path=self._path,
+            offset=start,
+            length=size - start,
+        )
 
     @property
     def _file_fd(self) -> int:
@@ -265,8 +268,10 @@ class LoggedFile:
             offset += len(text)
         return places
 
-    def _extend(self, keys: Sequence[str], data: bytes) -> None:
-        begin = Begin(keys, Place(self._size, len(data)), zlib.crc32(data))
+    def _extend(self, head: bytes, texts: Mapping[str, bytes]) -> None:
+        data = head + b"".join(texts.values())
+        lengths = [len(text) for text in texts.values()]
+        begin = Begin(list(texts), Place(self._size, len(data)), zlib.crc32(data), lengths)
         before = self._log_size
         plain.extend(self._log_fd, before, begin.line())
         try:
@@ -294,7 +299,6 @@ class LoggedFile:
             return
         self._log_size = self._mark = os.fstat(self._log_fd).st_size
         if self._keys is not None:
-            place = Place(begin.place.offset, begin.place.length - 1)
-            self._keys.update(dict.fromkeys(begin.keys, place))
+            self._keys.update(begin.places())
             if len(self._keys) > lookup.KEYS_KEPT_MAX:
                 self._keys = None
