@@ -52,11 +52,10 @@ PATTERNS = {
     r"^[A-Za-z_][A-Za-z0-9_]*$": "letters, digits and `_`, with a letter or `_` first",
     r"^[a-z0-9][a-z0-9_-]*$": "lower-case letters, digits, `_` and `-`",
     r"^(op://|env:|file:/)": "a reference: env:NAME, file:/path or op://vault/item/field",
-    r"^(/|\$\{)": "a path that starts with `/`",
+    r"^/": "a path that starts with `/`",
     r"^([01][0-9]|2[0-3]):[0-5][0-9]$": 'a time of day such as "06:30"',
     r"^[0-9A-Fa-f]{64}$": "64 hex digits",
     r"^[0-9]{1,3}%$": "a percentage such as 80%",
-    r"^([a-z0-9][a-z0-9-]*$|.*\$\{)": "a pipeline's name: lower-case letters, digits and `-`",
     STATUS: 'a status from 100 to 599 such as 204, "2xx" or "200-299"',
 }
 """What a pattern asks for, in words."""

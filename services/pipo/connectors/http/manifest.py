@@ -39,7 +39,7 @@ _AUTH = {
 
 _INPUT: Schema = {
     **closed(
-        path=text("The route, behind `/in/<pipeline>`.", default="/", pattern=r"^(/|\$\{)"),
+        path=text("The route, behind `/in/<pipeline>`.", default="/", pattern=r"^/"),
         method=choice("The method it answers to.", *METHODS, default="POST"),
         auth=_AUTH,
         respond=choice(

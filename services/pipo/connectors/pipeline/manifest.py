@@ -25,7 +25,7 @@ MANIFEST = Manifest(
     output=OutputRole(
         closed(
             required=("pipeline",),
-            pipeline=text("The receiving pipeline.", pattern=r"^([a-z0-9][a-z0-9-]*$|.*\$\{)"),
+            pipeline=text("The receiving pipeline.", pattern=PIPELINE_NAME),
             data=anything("What is handed over; the packet's data unless set."),
         ),
         effect="write",
