@@ -1,6 +1,6 @@
 """Everything that can happen to a packet or a pipeline: the state machine of Pipo.
 
-Rules of this file: every transition lives here and in the four files it names, and nowhere
+Rules of this file: every transition lives here and in the files it names, and nowhere
 else; no clock, no I/O; a change takes exactly what it needs and applies itself to a
 transaction's draft (`sheet.py`), which is what reaches the disk. Times are milliseconds
 handed in by the caller; JSON is bytes; text in an error or a note is redacted before it
@@ -19,16 +19,21 @@ key was taken in before. An event carries the unit's state only where the change
 its state or its place; a note, a log line or a retry moves neither.
 
     ──► accepted ──► processing ──► writing ──► verifying ──► delivered
-         │    │       │  ▲  │  │      ▲ │           │
-         │    ├───────┼──┼──┴──┼──────┼─┼───► filtered         Filtered, Dropped
-         │    │       │  │     │      │ │           │
-         │    └───────┼──┼─────┴──────┼─┴───────────┴──► dead_lettered
-         │            ▼  │            │
-         └──────► branched            │   its last copy's end: delivered, filtered, dead_lettered
-                         │            │
-        escalated ───────┴────────────┤   Resolved; from accepted to verifying: Escalated
-        dead_lettered, delivered, filtered    Replayed, Rerun: back to processing or writing
+            │             │            │            │
+            ├─────────────┼──► filtered│            │       Filtered, Dropped
+            ├─────────────┼──► branched│            │       FannedOut, Accepted with copies
+            ├─────────────┼────────────┼────────────┼──► dead_lettered
+            └─────────────┴────────────┴────────────┴──► escalated
     ──► rejected
+
+    branched ──► delivered, filtered, dead_lettered         the end of its last copy
+    escalated ──► processing, writing                       Resolved: retry
+    escalated ──► dead_lettered, filtered                   Resolved: dead_letter, drop
+    dead_lettered ──► processing, writing                   Replayed
+    delivered, filtered ──► processing, writing             Rerun
+    delivered, filtered, dead_lettered ──► branched         a copy of it that moves again
+    dead_lettered ──► gone                                  Purged
+    delivered, filtered, dead_lettered, rejected ──► gone   Expired
 
 Beside the states: a unit may be *held* where it stands (`Held`, until it moves again), and a
 written one may wait for an ack with a deadline (`AwaitingAck`). A split packet is `branched`

@@ -46,7 +46,7 @@ import apsw
 from pipo.clock import Clock
 from pipo.errors import Unavailable
 from pipo.journal import statements, tip
-from pipo.journal.changes import Accepted
+from pipo.journal.changes import Accepted, FannedOut, Rerun
 from pipo.journal.connection import run
 from pipo.journal.opening import Opened
 from pipo.journal.tip import Tip
@@ -58,6 +58,8 @@ TRANSACTION_CHANGES: Final = 4_096
 TRANSACTION_BYTES: Final = 16 * 1024 * 1024
 QUEUE_CHANGES_LIMIT: Final = 200_000
 TIP_EVERY_S: Final = 60.0
+
+_WITH_DATA = (Accepted, FannedOut, Rerun)
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +227,7 @@ class Writer:
         changes = size = 0
         while self._queue:
             entry = self._queue[0]
-            weight = sum(len(c.data) for c in entry.changes if isinstance(c, Accepted))
+            weight = sum(_weight(c) for c in entry.changes if isinstance(c, _WITH_DATA))
             if entries and (
                 changes + len(entry.changes) > TRANSACTION_CHANGES
                 or size + weight > TRANSACTION_BYTES
@@ -252,3 +254,9 @@ class Writer:
                 run(self._db, statements.ROLLBACK)
         except apsw.Error:
             pass  # The connection is done for; what is on disk decides.
+
+
+def _weight(change: Accepted | FannedOut | Rerun) -> int:
+    """Bytes of payload that a change brings; each copy is born with one of its own."""
+    copies = 0 if isinstance(change, Rerun) else len(change.copies)
+    return len(change.data) * (1 + copies)
