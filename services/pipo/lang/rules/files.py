@@ -18,6 +18,7 @@ from pipo.lang.suggest import one_of
 
 ORIGIN = ".pipo-origin.json"
 TRUST = "trust.json"
+_NO_REGEX = 'is not a "regex"'
 
 
 def present(draft: Draft, *, quote: bool) -> None:
@@ -168,5 +169,8 @@ def _schema_fault(path: Path) -> str:
     try:
         compiled(schema)
     except Exception as error:
-        return (getattr(error, "message", "") or str(error)).splitlines()[0][:200]
+        why = (getattr(error, "message", "") or str(error)).splitlines()[0][:200]
+        # It runs in linear time, so some patterns that are right elsewhere are not here.
+        limit = "; there is no look-around and no back-reference" if why.endswith(_NO_REGEX) else ""
+        return why + limit
     return ""

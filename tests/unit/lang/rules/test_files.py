@@ -96,6 +96,15 @@ def test_schema_files(folder: Folder, schema: str, expected: list[str]) -> None:
     assert folder.check(PUSH + node) == expected
 
 
+def test_a_pattern_that_is_right_elsewhere_says_what_it_may_not_have(folder: Folder) -> None:
+    folder.write("s.json", '{"pattern": "^(?=a)b"}')
+    assert folder.check(PUSH.replace("via: push", "via: push, schema: s.json") + STDOUT) == ["P054"]
+    assert folder.messages == [
+        '\'s.json\' is no JSON Schema: "^(?=a)b" is not a "regex"; '
+        "there is no look-around and no back-reference"
+    ]
+
+
 def test_missing_files_and_templated_paths(folder: Folder) -> None:
     text = PUSH.replace("via: push", "via: push, schema: %s") + STDOUT
     assert folder.check(text % "nope.json") == ["P014"]
