@@ -16,6 +16,7 @@ from pipo_cli.settings import global_options
 BUILT: dict[str, tuple[str, str]] = {
     "check": ("pipo_cli.author:check", "Check pipeline files, or every one below a folder."),
     "eval": ("pipo_cli.evaluate:evaluate", "Evaluate an expression against variables."),
+    "fmt": ("pipo_cli.formatting:fmt", "Lay pipeline files out, comments and all."),
     "graph": ("pipo_cli.draw:graph", "Draw a pipeline file."),
     "schema": ("pipo_cli.author:schema", "Print the JSON Schema of pipeline files, for editors."),
     "run": ("pipo_cli.running:run", "Run pipeline files until Ctrl-C."),
@@ -37,7 +38,6 @@ LATER: dict[str, str] = {
     "diff": "compare two versions",
     "dlq": "list, replay and purge dead letters",
     "engine": "start, stop and show the background stack",
-    "fmt": "format pipeline files",
     "generate": "write a node from a description",
     "history": "list a pipeline's versions",
     "new": "make a new pipeline file",
