@@ -28,7 +28,7 @@ class Code:
 
 _ALL: Final = (
     Code("P001", "error", "The file is not well-formed YAML.", "Mend the spot; each key stands once, indentation is blanks, one document per file."),
-    Code("P002", "error", "A key is unknown or missing, or a value is not what the key takes.", "Take the spelling and the kind of value that the hint names."),
+    Code("P002", "error", "A key is unknown or missing, or a value is not what the key takes.", "Write what the message asks for; `pipo schema` prints every key and what it takes."),
     Code("P010", "error", "`from` names no input and no node.", "Name an input, a node, or `route.branch`."),
     Code("P011", "error", "`from` names a branch of something that has no such branch.", "Name a branch that the route has."),
     Code("P012", "error", "A function is used that no module defines.", "Set `fn:` to a Python file that defines it."),
@@ -57,7 +57,7 @@ _ALL: Final = (
     Code("P040", "error", "An expression or template does not parse.", "The place inside the text is where reading stopped."),
     Code("P041", "error", "A variable does not exist here.", "Take one that the hint lists."),
     Code("P050", "warning", "A secret seems to be written in the file.", "Declare it under `secrets` and write `${secrets.<name>}`."),
-    Code("P051", "error", "A secret is used outside `with`.", "Secrets can be used inside `with` only."),
+    Code("P051", "error", "A secret is used outside `with`.", "Expressions and messages never see secrets; hand the value to a connector, in its `with`."),
     Code("P052", "error", "Code from a template that nobody trusted, or that was edited since.", "Read it, then run `pipo trust`."),
     Code("P053", "warning", "Model calls have no budget.", "Set `agent_budget`."),
     Code("P054", "error", "A schema file is not a JSON Schema.", "It must be JSON: an object or a boolean that is a valid JSON Schema."),

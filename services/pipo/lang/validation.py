@@ -220,7 +220,9 @@ class _Reader:
             case "type":
                 wanted = " or ".join(_TYPES.get(t, t) for t in error.kind.types)
                 wanted = PATTERNS.get(self._rule(error).get("pattern", ""), wanted)
-                hint = _type_hint(error.kind.types, node) or self._description(error)
+                hint = _type_hint(error.kind.types, node, self._rule(error)) or self._description(
+                    error
+                )
                 return Fault(node, path, f"{name} takes {wanted}, found {seen}", hint)
             case "enum":
                 return self._choice(list(map(str, error.kind.options)), node, path)
@@ -327,9 +329,12 @@ def _parts(node: Node) -> Sequence[Any]:
     )
 
 
-def _type_hint(types: Sequence[str], node: Node) -> str:
-    if not isinstance(node, Scalar) or not isinstance(node.value, str):
+def _type_hint(types: Sequence[str], node: Node, rule: Schema) -> str:
+    if not isinstance(node, Scalar) or node.value is None:
         return ""
+    if not isinstance(node.value, str):
+        is_free_text = "string" in types and not rule.keys() & set(FORM)
+        return "put quotes around it, so that it is a text" if is_free_text else ""
     if "${" in node.value:
         return "no template is taken here"
     if "boolean" in types and node.value.lower() in _SWITCH_WORDS:

@@ -280,3 +280,20 @@ def test_a_duration_ends_before_the_calendar_does(span: str) -> None:
     schedule = HEAD + STDOUT + f"input: {{ via: schedule, with: {{ every: {span} }} }}"
     assert codes(schedule) == ["P002"]
     assert codes(schedule.replace(span, "1000000d")) == []
+
+
+@pytest.mark.parametrize(
+    ("block", "hint"),
+    [
+        ("description: 5", "put quotes around it, so that it is a text"),
+        ("nodes: { n: { from: input, filter: true } }", "put quotes around it"),
+        ("delivered: { within: 10 }", "How long the check keeps looking."),
+        ("description: {}", "What the pipeline is for."),
+        ("delivered: { check: 5 }", "put quotes around it"),
+        ("nodes: { n: { from: [5], tap: log } }", "put quotes around it"),
+        ("nodes: { n: { from: [], tap: log } }", "Write what the message asks for"),
+    ],
+)
+def test_the_hint_of_a_value_of_the_wrong_kind(block: str, hint: str) -> None:
+    found = [f for f in findings(PUSH + STDOUT + block) if f.code == "P002"]
+    assert [f.hint.startswith(hint) for f in found] == [True]

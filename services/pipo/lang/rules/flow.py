@@ -94,8 +94,8 @@ def _misfit(entry: Scalar, node: NodeBlock | None) -> Misfit | None:
             hint = f"`{name}` is no route; name it alone"
         return Misfit("P011", f"`{name}` has no branch `{branch[:60]}`", hint)
     if node and node.kind == "route" and branches and not dot:
-        names = ", ".join(f"{name}.{each}" for each in branches[:20])
-        return Misfit("P016", f"`{name}` is a route: name one of its branches", names)
+        hint = one_of("", [f"{name}.{each}" for each in branches], "there are")
+        return Misfit("P016", f"`{name}` is a route: name one of its branches", hint)
     return None
 
 
@@ -171,7 +171,9 @@ def loops(draft: Draft, wiring: Wiring) -> None:
         if not upstream.has(name, target.value) and not upstream.has_any(name, wiring.loose):
             message = f"`{target.value}` is not upstream of `{name}`"
             known = (each for each in draft.nodes if upstream.has(name, each))
-            draft.report("P023", target, message, one_of(target.value, islice(known, 100)))
+            draft.report(
+                "P023", target, message, one_of(target.value, islice(known, 100), "upstream are")
+            )
 
 
 def copies(draft: Draft, wiring: Wiring) -> None:
