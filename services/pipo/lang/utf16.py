@@ -13,7 +13,7 @@ from typing import Final
 from pipo.lang.faults import LanguageError
 
 TEXT_LIMIT: Final = 128 * 1024 * 1024
-"""No text that an expression makes is longer than the largest packet (decision 40).
+"""No text that an expression joins or prints is longer than the largest packet (decision 40).
 
 `json(json(…))` doubles its backslashes at each step, and `[data, data, …]` prints
 the same data over and over: a short expression could fill the memory.

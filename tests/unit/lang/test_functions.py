@@ -68,6 +68,65 @@ def test_patterns_are_found_anywhere_and_are_re2s() -> None:
     assert "no look-around" in raised.value.hint
 
 
+@pytest.mark.parametrize(
+    ("text", "pattern", "found"),
+    [
+        ("٣", r"\d", False),
+        ("é", r"\w", False),
+        ("é", r"^\B", True),
+        ("\v", r"\s", False),
+        ("\u00a0", r"\s", False),
+        ("\t\n\f\r ", r"^\s{5}$", True),
+        ("\r", "^.$", True),
+        ("\u2028", "^.$", True),
+        ("\n", ".", False),
+        ("\n", "(?s)^.$", True),
+        ("a\n", "a$", False),
+        ("a\nb", "(?m)a$", True),
+        ("A", r"\x{41}", True),
+        ("é", r"^\pL$", True),
+        ("a.b", r"^\Qa.b\E$", True),
+        ("axb", r"^\Qa.b\E$", False),
+        ("x", "(?<n>x)(?P<m>)", True),
+        ("a{1,", "^a{1,$", True),
+        ("a" * 1000, "^a{1000}$", True),
+        ("a\0b", "a\0b", True),
+        ("🚢", "^.$", True),
+        ("", "", True),
+    ],
+)
+def test_patterns(text: str, pattern: str, found: bool) -> None:
+    assert value("matches(data[0], data[1])", [text, pattern]) is found
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        *("(?!a)", "(?=a)", "(?<=a)", "(?<!a)", r"(a)\1", r"(?P<n>a)(?P=n)", "(?>a)", "a++", "a*+"),
+        *(r"\u0041", r"\cA", r"a\Z", "[]", "[^]", r"\p", "a{1001}", "a{2,1}", "(", "a)", "*", "\\"),
+        *("[z-a]", "((a{100}){100}){100}", "(?x)a", "\udea2", "a" * 201, "🚢" * 101),
+    ],
+)
+def test_patterns_that_are_refused(pattern: str, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(LanguageError) as raised:
+        value("matches('a', data)", pattern)
+    assert raised.value.kind == "runtime"
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        ("lower('ΑΣ ΣΑΣ Σ')", "ας σας σ"),
+        ("lower('İI')", "i̇i"),
+        ("upper('ßﬁŉıſ')", "SSFIʼNIS"),
+        ("trim('\\u{feff}\\u2028\\u{3000}a\\u{1c}\\u{85}\\u{180e}\\v')", "a\x1c\x85\u180e"),
+    ],
+)
+def test_letters_and_blanks_are_unicodes_as_javascript_reads_them(call: str, text: str) -> None:
+    assert value(call) == text
+
+
 def test_sizes() -> None:
     assert value("size({a: 'é'})") == 10
     # As `in` and `==` see it: a key whose value is missing is a key.
