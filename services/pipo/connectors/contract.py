@@ -365,7 +365,13 @@ class Output(Protocol):
     async def write(self, units: Sequence[WriteUnit], *, atomic: bool) -> Flush:
         """Writes units of one place, in order, and returns when they are durable.
 
-        `atomic`: all or none (a batch); otherwise a bad unit fails alone (a group).
+        A group (`atomic=False`): per unit its result or its own failure; a bad unit fails alone.
+        A batch (`atomic=True`): a result for every unit, or an error and no trace of any of them.
+            The error is that of the first bad unit found, in the words that it has when it is written
+            alone; it is never Refused, since the rest may fare better in two halves. A single
+            unit is best written as a group: then Refused says that no retry can help.
+        A key that stands twice in one call is written once, and both units have a result.
+        Nothing of a failed call stays open: the same units may be written again, whole or in parts.
         Raises: NotConnected, WriteFailed or RetryAfter when the whole call failed and nothing was kept.
         Cancelled: the write may or may not have happened.
         """

@@ -176,15 +176,37 @@ async def a_bad_unit_of_a_group_fails_alone(case: OutputCase, folder: Path) -> N
 
 
 async def a_bad_unit_of_a_batch_takes_all_along(case: OutputCase, folder: Path) -> None:
+    """Nothing of the batch stays; the error is what the bad unit has when it is written alone."""
     settings = case.settings(folder)
     output = case.build(folder)
     await write(output, settings, ("before", case.good))
-    with pytest.raises(WriteFailed):
+    (alone,) = (await write(output, settings, ("bad", case.bad))).results
+    assert isinstance(alone, (WriteFailed, Refused))
+    with pytest.raises(WriteFailed) as caught:
         await write(output, settings, ("a", case.good), ("bad", case.bad), atomic=True)
+    assert (caught.value.message, caught.value.hint) == (alone.message, alone.hint)
     assert case.keys(settings) == ["before"]
-    await write(output, settings, ("a", case.good), ("b", case.good), atomic=True)
+    flush = await write(output, settings, ("a", case.good), ("b", case.good), atomic=True)
     await output.close()
+    assert len(flush.results) == 2
+    assert not any(failed(result) for result in flush.results)
     assert case.keys(settings) == ["before", "a", "b"]
+
+
+async def one_key_twice_in_a_batch_makes_one_record(case: OutputCase, folder: Path) -> None:
+    settings = case.settings(folder)
+    output = case.build(folder)
+    for _ in range(2):
+        flush = await write(
+            output,
+            settings,
+            *((name, case.good) for name in ("a", "b", "a")),
+            repeat="repeated",
+            atomic=True,
+        )
+        assert [failed(result) for result in flush.results] == [False] * 3
+    await output.close()
+    assert case.keys(settings) == ["a", "b"]
 
 
 async def one_key_twice_makes_one_record(case: OutputCase, folder: Path) -> None:
@@ -292,6 +314,7 @@ EVERY_OUTPUT: Sequence[Callable[[OutputCase, Path], Awaitable[None]]] = (
 OUTPUT_WITH_A_FILE: Sequence[Callable[[OutputCase, Path], Awaitable[None]]] = (
     folders_are_made,
     one_key_twice_makes_one_record,
+    one_key_twice_in_a_batch_makes_one_record,
     a_write_is_found_after_a_crash,
     a_cancelled_write_can_be_repeated,
     a_replaced_file_is_noticed,
