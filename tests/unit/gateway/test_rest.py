@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import json
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -94,6 +96,7 @@ async def test_push_keeps_every_digit(
         ("{}", "data is missing"),
         ('{"data": 1, "surce": "x"}', "unknown field 'surce'"),
         ('{"data": 1, "source": 7}', "source is not a text"),
+        ('{"data": 1, "source": "\\ud800 half a pair"}', "the body is not JSON"),
         ('{"data": 1', "the body is not JSON"),
         ("[1]", "the body is not a JSON object"),
         ('{"data": 1, "source": "' + "x" * 201 + '"}', "source has 201 characters"),
@@ -257,6 +260,25 @@ async def test_logs_tail_and_follow(home: Home, client: aiohttp.ClientSession) -
     home.pipeline("old").log.write_bytes(b"new\n")
     _, anew = await get(client, "/api/pipelines/old/logs?after=19")
     assert (anew["lines"], anew["reset"]) == (["new"], True)
+
+
+async def test_check_tells_the_places_and_what_was_not_imported(
+    client: aiohttp.ClientSession, tmp_path: Path
+) -> None:
+    (tmp_path / "x.py").write_text("import no_such_module\n")
+    text = "pipo: 1\nname: n\nfn: x.py\ninput: { via: push }\noutput: { from: input, to: stdot }\n"
+    asked = {"source": text, "file": str(tmp_path / "n.pipo")}
+    status, told = await post(client, "/api/check", json.dumps(asked))
+    [found] = told["diagnostics"]
+    assert (status, told["ok"], told["not_imported"]) == (200, False, ["x.py"])
+    assert {key: found[key] for key in ("code", "severity", "line", "col", "path")} == {
+        "code": "P002",
+        "severity": "error",
+        "line": 5,
+        "col": 28,
+        "path": "output.to",
+    }
+    assert found["hint"].startswith("did you mean `stdout`?")
 
 
 async def test_routes(client: aiohttp.ClientSession, pipeline: FakePipeline) -> None:
