@@ -7,15 +7,26 @@ import hashlib
 import os
 import threading
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pipo.connectors import registry
 from pipo.connectors.contract import CheckError, Passed, Pending, Target
 from pipo.connectors.file import looking
 from tests.contract.connectors import contract
 from tests.contract.connectors.contract import CheckCase, OutputCase, judged, write
+from tests.contract.connectors.files import (
+    LOGGED,
+    content,
+    counted,
+    file_case,
+    put,
+    settings,
+    side_file,
+)
 
 OUTPUT = OutputCase(name="file", settings=lambda folder: {}, keys=lambda where: [])
 
@@ -32,7 +43,16 @@ def line(folder: Path, value: str, result: Any = None, **more: Any) -> Target:
     return target(folder, "line_contains", result, value=value, **more)
 
 
-def put(folder: Path, text: bytes, name: str = "a.jsonl") -> str:
+def open_paths(folder: Path) -> list[str]:
+    """The files of a folder that this process holds open."""
+    paths = []
+    for name in os.listdir("/proc/self/fd"):
+        with suppress(FileNotFoundError):
+            paths.append(os.readlink(f"/proc/self/fd/{name}"))
+    return [path for path in paths if path.startswith(str(folder))]
+
+
+def put_at(folder: Path, text: bytes, name: str = "a.jsonl") -> str:
     path = folder / name
     path.write_bytes(text)
     return str(path)
@@ -92,7 +112,7 @@ async def test_a_line_break_is_never_in_a_line(tmp_path: Path) -> None:
 
 async def test_a_text_at_the_very_beginning_is_found(tmp_path: Path) -> None:
     """Offset 0 is an offset."""
-    put(tmp_path, b'{"packet_id":"a"}\n')
+    put_at(tmp_path, b'{"packet_id":"a"}\n')
     checks = LINE_CONTAINS.build()
     [found] = await judged(checks, line(tmp_path, '{"packet_id'))
     await checks.close()
@@ -111,7 +131,7 @@ async def test_it_looks_first_where_the_write_said(
         read.append(len(made))
         return made
 
-    put(tmp_path, b'{"x":"y"}\n' * 100_000)
+    put_at(tmp_path, b'{"x":"y"}\n' * 100_000)
     output = OUTPUT.build(tmp_path)
     flush = await write(output, {"path": path_of(tmp_path)}, ("a", 1), ("b", 2))
     await output.close()
@@ -125,7 +145,7 @@ async def test_it_looks_first_where_the_write_said(
 
 
 async def test_a_record_that_moved_is_found_anyway(tmp_path: Path) -> None:
-    put(tmp_path, b'{"packet_id":"a"}\n{"packet_id":"b"}\n')
+    put_at(tmp_path, b'{"packet_id":"a"}\n{"packet_id":"b"}\n')
     checks = LINE_CONTAINS.build()
     here = path_of(tmp_path)
     results: list[Any] = [
@@ -143,7 +163,7 @@ async def test_a_record_that_moved_is_found_anyway(tmp_path: Path) -> None:
 
 
 async def test_a_torn_record_is_no_record(tmp_path: Path) -> None:
-    put(tmp_path, b'{"packet_id":"a","da\n{"packet_id":"b"}\n{"packet_id":"c","d')
+    put_at(tmp_path, b'{"packet_id":"a","da\n{"packet_id":"b"}\n{"packet_id":"c","d')
     checks = LINE_CONTAINS.build()
     result = {"path": path_of(tmp_path), "offset": 0, "length": 20}
     verdicts = await judged(checks, *(line(tmp_path, f'"{key}"', result) for key in "abc"))
@@ -154,8 +174,80 @@ async def test_a_torn_record_is_no_record(tmp_path: Path) -> None:
     assert all(isinstance(verdict, Passed) for verdict in verdicts)
 
 
+@pytest.mark.parametrize("file_format", LOGGED)
+async def test_a_torn_row_is_no_record(file_format: str, tmp_path: Path) -> None:
+    """What the side file does not know as whole counts as nothing, on whatever line it stands."""
+    where = settings(tmp_path, file_format)
+    output = file_case(file_format).build(tmp_path)
+    data = {"id": "a", "s": "needle\nmore\n"}
+    await write(output, where, ("a", data))
+    flush = await write(output, where, ("b", {"id": "b", "s": "second\nmore\n"}))
+    await output.close()
+    whole, log = content(where), side_file(where).read_bytes()
+    checks = registry.build_checks("file")
+
+    async def verdicts() -> list[type]:
+        targets = [
+            Target("line_contains", {"value": value}, flush.results[0], where)
+            for value in ("needle", "second")
+        ]
+        return [type(verdict) for verdict in await judged(checks, *targets)]
+
+    assert await verdicts() == [Passed, Passed]
+    put(where, whole[:-3])
+    assert await verdicts() == [Passed, Pending]
+    side_file(where).write_bytes(log[: log.rindex(b'["done"')])
+    assert await verdicts() == [Passed, Pending]
+    put(where, whole)
+    assert await verdicts() == [Passed, Passed]
+    await checks.close()
+
+
+async def test_a_file_is_opened_once_until_another_is_in_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = counted(monkeypatch, "open")
+    put_at(tmp_path, b'{"x":1}\n')
+    checks = LINE_CONTAINS.build()
+    for _ in range(3):
+        assert isinstance((await judged(checks, line(tmp_path, '"b"')))[0], Pending)
+        add(tmp_path, b'{"y":1}\n')
+    assert len(opened) == 1
+    contract.swap_for_a_copy(path_of(tmp_path), tmp_path / "moved")
+    add(tmp_path, b'{"z":"b"}\n')
+    assert isinstance((await judged(checks, line(tmp_path, '"b"')))[0], Passed)
+    assert len(opened) == 2
+    assert open_paths(tmp_path) == [path_of(tmp_path)]
+    os.unlink(path_of(tmp_path))
+    assert isinstance((await judged(checks, line(tmp_path, '"b"')))[0], Pending)
+    assert open_paths(tmp_path) == []
+    await checks.close()
+
+
+@pytest.mark.slow
+async def test_a_million_lines_cost_no_more_than_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Counted in calls and bytes, which a busy machine does not change."""
+    read = counted(monkeypatch, "pread")
+    costs = []
+    for lines in (0, 1_000_000):
+        put_at(tmp_path, b'{"packet_id":"other","data":0}\n' * lines)
+        output = OUTPUT.build(tmp_path)
+        flush = await write(output, {"path": path_of(tmp_path)}, ("a", {"n": 1}))
+        await output.close()
+        checks = LINE_CONTAINS.build()
+        read.clear()
+        (verdict,) = await judged(checks, line(tmp_path, '"a"', flush.results[0]))
+        await checks.close()
+        assert isinstance(verdict, Passed)
+        costs.append((len(read), sum(length for _, length, _ in read)))
+    assert costs[0] == costs[1]
+
+
+@pytest.mark.seed("D033")
 async def test_a_file_of_another_kind_has_lines_of_any_kind(tmp_path: Path) -> None:
-    other = put(tmp_path, b"first\r\nneedle in a hay", "other.txt")
+    other = put_at(tmp_path, b"first\r\nneedle in a hay", "other.txt")
     checks = LINE_CONTAINS.build()
     (verdict,) = await judged(checks, line(tmp_path, "needle", path=other))
     await checks.close()
@@ -167,7 +259,7 @@ async def test_a_text_across_two_pieces_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = b"ab\n" * 20 + b"needle\n"
-    other = put(tmp_path, text, "other.txt")
+    other = put_at(tmp_path, text, "other.txt")
     for size in range(1, 12):
         monkeypatch.setattr(looking, "CHUNK_BYTES", size)
         checks = LINE_CONTAINS.build()
@@ -188,14 +280,14 @@ async def test_a_file_that_grew_is_read_from_there(
         return find(self, text, start)
 
     monkeypatch.setattr(looking._Reading, "find", spied)
-    put(tmp_path, b'{"x":1}\n' * 2000)
+    put_at(tmp_path, b'{"x":1}\n' * 2000)
     checks = LINE_CONTAINS.build()
     assert isinstance((await judged(checks, line(tmp_path, '"b"')))[0], Pending)
     add(tmp_path, b'{"y":1}\n')
     assert isinstance((await judged(checks, line(tmp_path, '"b"')))[0], Pending)
     assert starts[0] == 0
     assert starts[1] > 11_000
-    put(tmp_path, b'{"packet_id":"b"}\n' + b'{"z":1}\n' * 3000)
+    put_at(tmp_path, b'{"packet_id":"b"}\n' + b'{"z":1}\n' * 3000)
     assert isinstance((await judged(checks, line(tmp_path, '"b"')))[0], Passed)
     assert starts[2] == 0
     await checks.close()
@@ -213,7 +305,7 @@ async def test_a_look_that_is_given_up_ends(
             begun.set()
 
     monkeypatch.setattr(looking._Reading, "chunks", endless)
-    put(tmp_path, b'{"x":1}\n')
+    put_at(tmp_path, b'{"x":1}\n')
     checks = LINE_CONTAINS.build()
     look = asyncio.ensure_future(checks.look(path_of(tmp_path), [line(tmp_path, "none")]))
     await asyncio.to_thread(begun.wait, 5)
@@ -223,8 +315,9 @@ async def test_a_look_that_is_given_up_ends(
     await asyncio.wait_for(checks.close(), 5)
 
 
+@pytest.mark.seed("D031")
 async def test_an_empty_file_is_not_nonempty_yet(tmp_path: Path) -> None:
-    put(tmp_path, b"")
+    put_at(tmp_path, b"")
     checks = LINE_CONTAINS.build()
     exists, nonempty = await judged(
         checks, target(tmp_path, "file_exists"), target(tmp_path, "file_nonempty")
@@ -235,12 +328,13 @@ async def test_an_empty_file_is_not_nonempty_yet(tmp_path: Path) -> None:
     assert nonempty.why == f"{path_of(tmp_path)} is empty"
 
 
+@pytest.mark.seed("D035")
 async def test_a_checksum_follows_the_file(tmp_path: Path) -> None:
     checks = LINE_CONTAINS.build()
     wanted = hashlib.sha256(b"two").hexdigest()
-    put(tmp_path, b"one")
+    put_at(tmp_path, b"one")
     (before,) = await judged(checks, target(tmp_path, "checksum", sha256=wanted))
-    put(tmp_path, b"two")
+    put_at(tmp_path, b"two")
     os.utime(path_of(tmp_path), (1, 1))
     (after,) = await judged(checks, target(tmp_path, "checksum", sha256=wanted))
     (bad,) = await judged(checks, target(tmp_path, "checksum", sha256="abc"))

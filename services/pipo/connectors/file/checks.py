@@ -22,7 +22,7 @@ from pipo.connectors.contract import (
     Seen,
     Target,
 )
-from pipo.connectors.file.looking import LookedAtFile
+from pipo.connectors.file.looking import LookedAtFile, Records
 from pipo.connectors.lanes import Lanes
 
 FILES_OPEN = 64
@@ -81,17 +81,12 @@ def _look(file: LookedAtFile, target: Target, stop: Event) -> Seen | CheckError:
     try:
         match target.check:
             case "line_contains":
-                return file.find(
-                    _wanted_line(target).encode(),
-                    target.result,
-                    only_json=_is_ours(target, file.path)
-                    and target.output.get("format", "jsonl") == "jsonl",
-                    stop=stop,
-                )
+                wanted, records = _wanted_line(target).encode(), _records(target, file.path)
+                return file.find(wanted, target.result, records=records, stop=stop)
             case "checksum":
                 if not _SHA256.match(str(target.settings.get("sha256", ""))):
                     return CheckError("`sha256` is not 64 hex digits")
-                return file.checksum()
+                return file.checksum(stop)
             case _:
                 return file.size()
     except CheckError as error:
@@ -102,8 +97,17 @@ def _look(file: LookedAtFile, target: Target, stop: Event) -> Seen | CheckError:
         return CheckError(f"{file.path}: {error.strerror or error}")
 
 
-def _is_ours(target: Target, path: str) -> bool:
-    return target.output.get("path") == path
+def _records(target: Target, path: str) -> Records:
+    output = target.output
+    if output.get("path") != path or output.get("mode", "append") == "write":
+        return "any"
+    match output.get("format", "jsonl"):
+        case "jsonl":
+            return "json lines"
+        case "json":
+            return "any"
+        case _:
+            return "logged"
 
 
 def _wanted_line(target: Target) -> str:

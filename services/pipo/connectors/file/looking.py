@@ -7,14 +7,18 @@ import os
 import stat
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from threading import Event
-from typing import Any
+from typing import Any, Literal
 
 from pipo.connectors.contract import CheckError, Seen
 from pipo.connectors.destination import Identity
+from pipo.connectors.file import plain
+from pipo.connectors.file.keylog import torn_from
 from pipo.connectors.file.lookup import is_json
+
+Records = Literal["json lines", "logged", "any"]
+"""What counts as a record: a line that is whole JSON, what its side file knows as whole, or any bytes."""
 
 CHUNK_BYTES = 1024 * 1024
 RECORD_BYTES_MAX = 256 * 1024 * 1024
@@ -33,10 +37,11 @@ class Version:
 
 
 class LookedAtFile:
-    """A file by its path; it is open only during a look."""
+    """A file by its path; it is opened once, and anew when the path means another one."""
 
     def __init__(self, path: str) -> None:
         self.path = path
+        self._reading: _Reading | None = None
         self._absent: OrderedDict[bytes, _Absent] = OrderedDict()
         self._digest: tuple[Version, str] | None = None
 
@@ -46,39 +51,57 @@ class LookedAtFile:
         size = None if found is None else found.st_size
         return Seen(size, {"path": self.path, "size": size})
 
-    def checksum(self) -> Seen:
-        """The SHA-256 of the whole file in hex, or None when there is no file."""
+    def checksum(self, stop: Event) -> Seen:
+        """The SHA-256 of the whole file in hex, or None when there is no file.
+
+        Raises: CheckError, when `stop` was set meanwhile.
+        """
         found = self._stat()
         if found is None:
             return Seen(None, {"path": self.path, "size": None})
         if self._digest is None or self._digest[0] != _version(found):
-            with _Reading(self.path) as reading:
-                digest = hashlib.sha256()
-                for chunk in reading.chunks():
-                    digest.update(chunk)
-                self._digest = _version(os.fstat(reading.handle)), digest.hexdigest()
+            reading = self._open(found, stop)
+            digest = hashlib.sha256()
+            for chunk in reading.chunks():
+                digest.update(chunk)
+            self._digest = _version(os.fstat(reading.handle)), digest.hexdigest()
         version, text = self._digest
         return Seen(text, {"path": self.path, "size": version.size, "sha256": text})
 
-    def find(self, text: bytes, result: Any, *, only_json: bool, stop: Event) -> Seen:
+    def find(self, text: bytes, result: Any, *, records: Records, stop: Event) -> Seen:
         """The offset of the text in a line that holds it, or None when no line does.
 
         A text without a line break that stands in the file stands in one line of it.
-        With `only_json` the line must be whole JSON: the torn end of a record is none.
+        The torn end of a record is none, where `records` can tell.
         Raises: CheckError, when `stop` was set meanwhile.
         """
         found = self._stat()
         if found is None or b"\n" in text:
             return Seen(None, {"path": self.path, "size": None if found is None else found.st_size})
-        with _Reading(self.path, stop) as reading:
-            offset = self._find_in_record(reading, text, result, only_json=only_json)
-            if offset is None:
-                offset = self._find_anywhere(reading, text, only_json=only_json)
+        reading = self._open(found, stop)
+        reading.limit = torn_from(self.path, reading.handle) if records == "logged" else None
+        only_json = records == "json lines"
+        offset = self._find_in_record(reading, text, result, only_json=only_json)
+        if offset is None:
+            offset = self._find_anywhere(reading, text, only_json=only_json)
         return Seen(offset, {"path": self.path, "size": found.st_size, "offset": offset})
 
     def close(self) -> None:
         self._absent.clear()
         self._digest = None
+        self._let_go()
+
+    def _open(self, found: os.stat_result, stop: Event) -> _Reading:
+        if self._reading is None or self._reading.identity != plain.identity_of(found):
+            self._let_go()
+            self._reading = _Reading(self.path)
+        self._reading.stop = stop
+        return self._reading
+
+    def _let_go(self) -> None:
+        if self._reading is not None:
+            plain.close_quietly(self._reading.handle)
+            self._reading = None
 
     def _find_in_record(
         self, reading: _Reading, text: bytes, result: Any, *, only_json: bool
@@ -91,7 +114,7 @@ class LookedAtFile:
             return None
         if offset < 0 or not 0 <= length <= RECORD_BYTES_MAX:
             return None
-        record = os.pread(reading.handle, length, offset)
+        record = reading.piece(offset, length)
         at = record.find(text)
         is_record = len(record) == length and (not only_json or is_json(record))
         return offset + at if at >= 0 and is_record else None
@@ -106,11 +129,10 @@ class LookedAtFile:
             if is_json(line):
                 return offset
             start = end
-        now = os.fstat(reading.handle)
-        tail_start = max(0, now.st_size - TAIL_BYTES)
-        self._absent[text] = _Absent(
-            _identity(now), tail_start, os.pread(reading.handle, TAIL_BYTES, tail_start)
-        )
+        size = os.fstat(reading.handle).st_size if reading.limit is None else reading.limit
+        tail_start = max(0, size - TAIL_BYTES)
+        tail = os.pread(reading.handle, size - tail_start, tail_start)
+        self._absent[text] = _Absent(reading.identity, tail_start, tail)
         if len(self._absent) > ABSENT_KEPT_MAX:
             self._absent.popitem(last=False)
         return None
@@ -118,7 +140,7 @@ class LookedAtFile:
     def _looked_up_to(self, reading: _Reading, text: bytes) -> int:
         """Where to go on, if the file only grew: its end of then is where it was."""
         absent = self._absent.pop(text, None)
-        if absent is None or absent.identity != _identity(os.fstat(reading.handle)):
+        if absent is None or absent.identity != reading.identity:
             return 0
         if os.pread(reading.handle, len(absent.tail), absent.tail_start) != absent.tail:
             return 0
@@ -130,6 +152,7 @@ class LookedAtFile:
         try:
             found = os.stat(self.path)
         except FileNotFoundError:
+            self._let_go()
             return None
         if not stat.S_ISREG(found.st_mode):
             kind = "a folder" if stat.S_ISDIR(found.st_mode) else "no plain file"
@@ -138,23 +161,23 @@ class LookedAtFile:
 
 
 class _Reading:
-    """The open file, for the time of one look."""
+    """The open file. Of each look: `stop` ends it; from `limit` on stands nothing that counts."""
 
-    def __init__(self, path: str, stop: Event | None = None) -> None:
+    def __init__(self, path: str) -> None:
         self.handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        self._stop = stop
+        self.identity = plain.identity_of(os.fstat(self.handle))
+        self.stop = Event()
+        self.limit: int | None = None
 
-    def __enter__(self) -> _Reading:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        with suppress(OSError):
-            os.close(self.handle)
+    def piece(self, offset: int, length: int) -> bytes:
+        if self.limit is not None:
+            length = min(length, max(0, self.limit - offset))
+        return os.pread(self.handle, length, offset)
 
     def chunks(self, start: int = 0) -> Iterator[bytes]:
         """Raises: CheckError, when the look was given up."""
-        while chunk := os.pread(self.handle, CHUNK_BYTES, start):
-            if self._stop is not None and self._stop.is_set():
+        while chunk := self.piece(start, CHUNK_BYTES):
+            if self.stop.is_set():
                 raise CheckError("the look was given up")
             start += len(chunk)
             yield chunk
@@ -206,10 +229,6 @@ class _Absent:
     identity: Identity
     tail_start: int
     tail: bytes
-
-
-def _identity(found: os.stat_result) -> Identity:
-    return found.st_dev, found.st_ino
 
 
 def _version(found: os.stat_result) -> Version:

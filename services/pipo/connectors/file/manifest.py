@@ -28,6 +28,7 @@ MANIFEST = Manifest(
         target=lambda settings: {
             "path": settings["path"],
             "format": settings.get("format", "jsonl"),
+            "mode": settings.get("mode", "append"),
         },
     ),
     checks={
