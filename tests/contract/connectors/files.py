@@ -82,8 +82,8 @@ class Carrying:
     async def open(self, marks: Mapping[str, int]) -> None:
         await self._output.open(marks)
 
-    def place(self, settings: Settings) -> str:
-        return self._output.place(settings)
+    def place(self, settings: Settings, key: str = "") -> str:
+        return self._output.place(settings, key)
 
     def explicit_key(self, settings: Settings) -> str | None:
         return self._output.explicit_key(settings)

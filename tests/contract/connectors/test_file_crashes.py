@@ -45,12 +45,12 @@ async def after_a_crash(
     output = file_case(where["format"], where["mode"]).build(folder)
     await output.open(marks)
     await output.recover(where)
-    await write(output, where, *((key, LONG_OF(key)) for key in keys), repeat=repeat)
+    await write(output, where, *((key, data_of(key)) for key in keys), repeat=repeat)
     await output.close()
     return sound_ids(where)
 
 
-def LONG_OF(key: str) -> dict[str, Any]:
+def data_of(key: str) -> dict[str, Any]:
     return {"id": key, **LONG}
 
 
@@ -61,10 +61,10 @@ async def interrupted(
     output = file_case(where["format"], where["mode"]).build(folder)
     marks: dict[str, int] = {}
     for key in before:
-        marks |= contract.kept(await write(output, where, (key, LONG_OF(key))))
+        marks |= contract.kept(await write(output, where, (key, data_of(key))))
     with monkeypatch.context() as patch:
         disk = Disk(patch, folder)
-        await write(output, where, ("b", LONG_OF("b")), ("c", LONG_OF("c")))
+        await write(output, where, ("b", data_of("b")), ("c", data_of("c")))
     await output.close()
     return disk, marks
 
@@ -84,21 +84,22 @@ async def test_a_crash_at_any_moment_of_an_append(
         restore(tmp_path, files)
         found = await after_a_crash(where, tmp_path, marks, "b", "c", "d")
         assert sorted(found) == sorted([*before, "b", "c", "d"]), files
-        assert contract.names(tmp_path) == contract.names(tmp_path)
         left = {Path(where["path"]).name, side_file(where).name}
         assert set(contract.names(tmp_path)) <= left, files
 
 
+@pytest.mark.parametrize("before", [(), ("a",)])
 @pytest.mark.parametrize("file_format", FORMATS)
 async def test_what_was_written_survives_a_power_cut(
-    file_format: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    file_format: str, before: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Once `write` has returned nothing is repeated."""
     where = settings(tmp_path, file_format)
-    disk, marks = await interrupted(where, tmp_path, monkeypatch, "a")
+    disk, marks = await interrupted(where, tmp_path, monkeypatch, *before)
     for files in disk.moments[-1].after_a_power_cut():
         restore(tmp_path, files)
-        assert await after_a_crash(where, tmp_path, marks, "d", repeat="first") == list("abcd")
+        found = await after_a_crash(where, tmp_path, marks, "d", repeat="first")
+        assert found == [*before, "b", "c", "d"]
 
 
 @pytest.mark.seed("O033")
@@ -130,9 +131,9 @@ async def test_the_last_record_cut_at_any_byte(file_format: str, tmp_path: Path)
     """R18: nothing before it changes, a new packet is written once, and so is the cut one."""
     where = settings(tmp_path, file_format)
     output = file_case(file_format).build(tmp_path)
-    await write(output, where, ("a", LONG_OF("a")))
+    await write(output, where, ("a", data_of("a")))
     start = len(content(where))
-    await write(output, where, ("b", LONG_OF("b")))
+    await write(output, where, ("b", data_of("b")))
     await output.close()
     whole, log = content(where), side_file(where)
     entries = log.read_bytes().splitlines(keepends=True) if file_format in LOGGED else []
@@ -144,9 +145,9 @@ async def test_the_last_record_cut_at_any_byte(file_format: str, tmp_path: Path)
             if entries:
                 log.write_bytes(b"".join(entries if known == "done" else entries[:-1]))
             output = file_case(file_format).build(tmp_path)
-            await write(output, where, ("new", LONG_OF("new")))
+            await write(output, where, ("new", data_of("new")))
             assert content(where).startswith(whole[:start])
-            await write(output, where, ("b", LONG_OF("b")), repeat="repeated")
+            await write(output, where, ("b", data_of("b")), repeat="repeated")
             assert sorted(sound_ids(where)) == ["a", "b", "new"], (cut, known)
             await output.close()
 
@@ -157,8 +158,8 @@ async def test_a_finished_group_cut_at_any_byte_keeps_its_whole_records(
 ) -> None:
     where = settings(tmp_path, file_format)
     output = file_case(file_format).build(tmp_path)
-    await write(output, where, ("a", LONG_OF("a")))
-    flush = await write(output, where, *((key, LONG_OF(key)) for key in "bcd"))
+    await write(output, where, ("a", data_of("a")))
+    flush = await write(output, where, *((key, data_of(key)) for key in "bcd"))
     await output.close()
     whole, log = content(where), side_file(where).read_bytes()
     ends = [result["offset"] + result["length"] for result in flush.results]  # type: ignore[index]
@@ -190,9 +191,9 @@ async def test_the_side_file_cut_at_any_byte(file_format: str, tmp_path: Path) -
     """Its begin is cut only before the append has started, its done only after it."""
     where = settings(tmp_path, file_format)
     output = file_case(file_format).build(tmp_path)
-    await write(output, where, ("a", LONG_OF("a")))
+    await write(output, where, ("a", data_of("a")))
     before = content(where), side_file(where).read_bytes()
-    await write(output, where, ("b", LONG_OF("b")), ("c", LONG_OF("c")))
+    await write(output, where, ("b", data_of("b")), ("c", data_of("c")))
     await output.close()
     after, log = content(where), side_file(where).read_bytes()
     begun = log.index(b"\n", len(before[1])) + 1

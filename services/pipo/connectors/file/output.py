@@ -57,7 +57,7 @@ class FileOutput:
         self._marks = dict(marks)
         self._noted = set(marks)
 
-    def place(self, settings: Mapping[str, Any]) -> str:
+    def place(self, settings: Mapping[str, Any], key: str = "") -> str:
         return str(settings["path"])
 
     def explicit_key(self, settings: Mapping[str, Any]) -> str | None:
