@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 
-from pipo.connectors.contract import Output
+from pipo.connectors.contract import Demanding, Output
 from pipo_runner.pipeline.plan import Plan
 
 
@@ -30,6 +30,12 @@ class Outputs:
     def of(self, plan: Plan) -> Output:
         """Where the packets of a version go."""
         return self._open[plan.pipeline.output.to]
+
+    def require(self, plan: Plan) -> None:
+        """Passes when a version's output has what it needs. Raises: PipoError, if it has not."""
+        output = self.of(plan)
+        if isinstance(output, Demanding):
+            output.require(plan.pipeline.output.settings)
 
     async def close(self) -> None:
         await asyncio.gather(*(output.close() for output in self._open.values()))

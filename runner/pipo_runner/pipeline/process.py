@@ -108,11 +108,13 @@ class PipelineProcess:
         resolved = secrets.resolve(pipeline.secrets, os.environ)
         redactor = Redactor(resolved.values())
         mask(redactor)
+        self._redactor = redactor
         env = {k: os.environ[k] for k in self._config.env_allow if k in os.environ}
         recovery = await self._journal.recover()
         self._plans = await self._versions(recovery)
         self._outputs = Outputs(lambda name: connectors.build_output(name, self._context()))
         await self._outputs.open(self._plans.outputs(), await self._marks(recovery))
+        self._outputs.require(self._plans.current())
         around = Surroundings(
             journal=self._journal,
             scopes=Scopes(self.name, env=env, secrets=resolved),
@@ -159,6 +161,9 @@ class PipelineProcess:
             clock=self._clock,
             log=self._connector_log,
             packet_limit=self._config.packet_limit_bytes,
+            home=self._home,
+            mask=self._redactor.text,
+            hide=self._redactor.add,
         )
 
     def _connector_log(self, level: str, message: str, **keys: Any) -> None:
@@ -203,6 +208,9 @@ class PipelineProcess:
             clock=base.clock,
             log=base.log,
             packet_limit=base.packet_limit,
+            home=base.home,
+            mask=base.mask,
+            hide=base.hide,
             intake=self.parts.intake,
         )
         self._inputs = build_inputs(self._definition.pipeline, around, context)

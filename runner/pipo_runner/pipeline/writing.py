@@ -77,7 +77,9 @@ class Prepared:
 
     def write_unit(self) -> WriteUnit:
         unit = self.unit
-        return WriteUnit(unit.id, self.key, unit.data, self.settings, unit.repeat)
+        return WriteUnit(
+            unit.id, self.key, unit.data, self.settings, unit.repeat, unit.trigger, unit.source
+        )
 
 
 class OutputStage:
@@ -174,7 +176,7 @@ class OutputStage:
             settings = plan.output_settings.render(scope)
         key = unit.id if explicit is None else explicit
         output.prepare(unit.data, settings, key)
-        place = f"{plan.pipeline.output.to} {output.place(settings)}"
+        place = f"{plan.pipeline.output.to} {output.place(settings, key)}"
         return Prepared(unit, plan, settings, key, explicit is not None, output, place)
 
     def _valid(self, unit: Unit, plan: Plan, output: Output, scope: Mapping[str, Any]) -> bool:

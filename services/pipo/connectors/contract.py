@@ -41,9 +41,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from pipo.clock import Clock
+from pipo.home import Home
 
 Schema = Mapping[str, Any]
 Effect = Literal["external", "write", "spend"]
@@ -324,6 +325,7 @@ class WriteUnit:
 
     `repeat` says whether its write may have happened before: `first` never,
     `recovered` since the last committed mark, `repeated` at any time (design §4).
+    `trigger` and `source` are those of the packet's `meta`: where it came from.
     """
 
     id: str
@@ -331,6 +333,8 @@ class WriteUnit:
     data: Any
     settings: Mapping[str, Any]
     repeat: Repeat
+    trigger: str = ""
+    source: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,8 +357,11 @@ class Output(Protocol):
 
     async def open(self, marks: Mapping[str, int]) -> None: ...
 
-    def place(self, settings: Mapping[str, Any]) -> str:
-        """What a group shares: the database or file path. Units of one place are written together."""
+    def place(self, settings: Mapping[str, Any], key: str) -> str:
+        """What a group shares: the database or file path. Units of one place are written together.
+
+        `key` is the unit's own: the place of a unit that is written by itself.
+        """
 
     def explicit_key(self, settings: Mapping[str, Any]) -> str | None:
         """The key that rendered settings set themselves (O052), or None."""
@@ -380,6 +387,17 @@ class Output(Protocol):
         """Opens a destination that has unsettled units, so that a crash's remains are rolled back."""
 
     async def close(self) -> None: ...
+
+
+@runtime_checkable
+class Demanding(Protocol):
+    """An output that needs more of its surroundings than a destination, such as a set-up bot."""
+
+    def require(self, settings: Mapping[str, Any]) -> None:
+        """Refuses the start of a version with these settings, not rendered; asked once it is open.
+
+        Raises: PipoError, with what is missing and how to bring it.
+        """
 
 
 # ── checks ───────────────────────────────────────────────────────────────────
@@ -410,10 +428,14 @@ class Passed:
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """Not yet; `why` is the text a person reads when the deadline comes."""
+    """Not yet; `why` is the text a person reads when the deadline comes.
+
+    The destination asked for a pause of `pause_s` before the next look.
+    """
 
     why: str
     evidence: Mapping[str, Any]
+    pause_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -457,6 +479,12 @@ class Context:
     packet_limit: int = 16 * 1024 * 1024
     print_line: Callable[[str], None] = print
     """Writes one line to the runner's standard output."""
+    home: Home | None = None
+    """The home that the pipeline runs in."""
+    mask: Callable[[str], str] = str
+    """A text with every secret masked. What is cut is masked first: half a secret is one too."""
+    hide: Callable[[str], object] = len
+    """Makes a text a secret, for values that no `secrets:` entry holds."""
 
 
 @dataclass(frozen=True, slots=True)

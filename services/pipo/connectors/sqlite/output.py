@@ -26,7 +26,7 @@ class SqliteOutput:
     async def open(self, marks: Mapping[str, int]) -> None:
         """Nothing to do: a database is opened when its first group comes."""
 
-    def place(self, settings: Mapping[str, Any]) -> str:
+    def place(self, settings: Mapping[str, Any], key: str = "") -> str:
         return str(settings["path"])
 
     def explicit_key(self, settings: Mapping[str, Any]) -> str | None:

@@ -24,7 +24,7 @@ class StdoutOutput:
 
     async def open(self, marks: Mapping[str, int]) -> None: ...
 
-    def place(self, settings: Mapping[str, Any]) -> str:
+    def place(self, settings: Mapping[str, Any], key: str = "") -> str:
         return PLACE
 
     def explicit_key(self, settings: Mapping[str, Any]) -> str | None:

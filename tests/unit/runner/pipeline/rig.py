@@ -246,7 +246,7 @@ class FakeOutput:
     async def open(self, marks: Mapping[str, int]) -> None:
         self.opened.append(marks)
 
-    def place(self, settings: Mapping[str, Any]) -> str:
+    def place(self, settings: Mapping[str, Any], key: str = "") -> str:
         return str(settings["path"])
 
     def explicit_key(self, settings: Mapping[str, Any]) -> str | None:

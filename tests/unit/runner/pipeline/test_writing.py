@@ -73,7 +73,7 @@ async def test_the_default_key_costs_no_commit_before_the_write() -> None:
     rig = Rig()
     (unit,) = await rig.accept({"n": 1})
     assert rig.output.writes == [
-        [WriteUnit(unit, unit, {"n": 1}, rig.output.writes[0][0].settings, "first")]
+        [WriteUnit(unit, unit, {"n": 1}, rig.output.writes[0][0].settings, "first", "push", "test")]
     ]
     assert rig.journal.of(journaled.Writing)[0].key is None
 
