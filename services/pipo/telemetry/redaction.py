@@ -1,7 +1,7 @@
 """Masking of secret values, also where they stand encoded (decision 43).
 
-A value is looked for as it is, URL-encoded, JSON-escaped, in Python's `repr`, and
-in base64 at any of its three alignments: `base64("user:" + value)` shares no
+A value is looked for as it is, URL-encoded (each program leaves other characters as
+they are), JSON-escaped, in Python's `repr`, and in base64 at any of its three alignments: `base64("user:" + value)` shares no
 character with `base64(value)`. There the whole run of base64 characters is masked,
 since its edges hold parts of the value.
 
@@ -17,10 +17,11 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
-from urllib.parse import quote, quote_plus
 
 MASK = "***"
 _BASE64_CHARS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_=")
+# What no URL escapes (RFC 3986 section 2.3).
+_UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 # A shorter stretch of base64 would be met by chance.
 _BASE64_LENGTH_MIN = 6
 # A key in several lines is masked line by line, as logs print it.
@@ -31,11 +32,23 @@ class Redactor:
     """Masks the given values; cheap when there are none."""
 
     def __init__(self, values: Iterable[str] = ()) -> None:
-        self._whole = frozenset(value for value in values if value)
-        plain = _longest_first(form for value in self._whole for form in _plain_forms(value))
-        coded = _longest_first(form for value in self._whole for form in _base64_cores(value))
-        self._plain = _any_of(plain)
-        self._coded = _any_of(coded)
+        self._whole: frozenset[str] = frozenset()
+        self._plain: re.Pattern[str] | None = None
+        self._coded: re.Pattern[str] | None = None
+        self._learn(values)
+
+    def add(self, value: str) -> None:
+        """Masks one more value from now on."""
+        if value not in self._whole:
+            self._learn((value,))
+
+    def _learn(self, values: Iterable[str]) -> None:
+        self._whole |= {value for value in values if value}
+        plain = {form for value in self._whole for form in _plain_forms(value)}
+        coded = {form for value in self._whole for form in _base64_cores(value)}
+        urls = {value: _url_form(value) for value in self._whole}
+        self._plain = _any_of({**{form: re.escape(form) for form in plain}, **urls})
+        self._coded = _any_of({form: re.escape(form) for form in coded})
 
     def text(self, text: str) -> str:
         """`text` with every secret in it masked."""
@@ -70,22 +83,31 @@ def mapped(value: Any, mask: Callable[[str], str]) -> Any:
 
 
 def _plain_forms(value: str) -> set[str]:
-    # A lone surrogate has no URL form.
-    url_safe = value.encode("utf-8", "surrogatepass")
-    percent = {quote(url_safe, safe=""), quote(url_safe, safe="/"), quote_plus(url_safe)}
     lines = {line.strip() for line in value.splitlines()} if "\n" in value else set()
     return {
         value,
-        *percent,
-        *(re.sub("%[0-9A-F]{2}", lambda m: m[0].lower(), form) for form in percent),
         json.dumps(value)[1:-1],
         json.dumps(value, ensure_ascii=False)[1:-1],
         # JSON writers may escape the slash.
         json.dumps(value)[1:-1].replace("/", "\\/"),
         repr(value)[1:-1],
-        repr(url_safe)[2:-1],
+        repr(value.encode("utf-8", "surrogatepass"))[2:-1],
         *(line for line in lines if len(line) >= _LINE_LENGTH_MIN),
     }
+
+
+def _url_form(value: str) -> str:
+    """A pattern for the value in a URL, whichever of its characters are escaped there."""
+    # A lone surrogate has no URL form of its own; its bytes are escaped as they are.
+    return "".join(_url_char(char) for char in value)
+
+
+def _url_char(char: str) -> str:
+    if char in _UNRESERVED:
+        return re.escape(char)
+    escaped = "".join(f"%{byte:02X}" for byte in char.encode("utf-8", "surrogatepass"))
+    forms = [char, escaped, escaped.lower(), *("+" if char == " " else "")]
+    return f"(?:{'|'.join(map(re.escape, forms))})"
 
 
 def _base64_cores(value: str) -> set[str]:
@@ -118,9 +140,7 @@ def _mask_runs(text: str, cores: re.Pattern[str]) -> str:
     return "".join((*parts, text[done:])) if parts else text
 
 
-def _longest_first(forms: Iterable[str]) -> list[str]:
-    return sorted(set(forms), key=lambda form: (-len(form), form))
-
-
-def _any_of(forms: list[str]) -> re.Pattern[str] | None:
-    return re.compile("|".join(map(re.escape, forms))) if forms else None
+def _any_of(patterns: Mapping[str, str]) -> re.Pattern[str] | None:
+    """Any of the patterns, by the text that each stands for; the longest text comes first."""
+    longest_first = sorted(patterns, key=lambda text: (-len(text), text))
+    return re.compile("|".join(patterns[text] for text in longest_first)) if patterns else None

@@ -21,6 +21,7 @@ SECRET = 's3cr3t-a/"b\\c%d é'
         quote(SECRET),
         quote_plus(SECRET),
         quote(SECRET, safe="").lower().replace("s3cr3t", "s3cr3t"),
+        quote_plus(SECRET, safe="/"),
         json.dumps(SECRET),
         json.dumps(SECRET, ensure_ascii=False),
         json.dumps(SECRET).replace("/", "\\/"),
@@ -52,6 +53,13 @@ def test_the_longest_of_two_secrets_wins() -> None:
 def test_a_key_of_several_lines_is_masked_line_by_line() -> None:
     key = "-----BEGIN KEY-----\nMIIBVgIBADANBg\n-----END KEY-----\n"
     assert "MIIB" not in Redactor([key]).text("read line MIIBVgIBADANBg of it")
+
+
+def test_a_value_is_learned_later() -> None:
+    redactor = Redactor(["first"])
+    redactor.add("second/")
+    redactor.add("")
+    assert redactor.text("first, second%2f, none") == "***, ***, none"
 
 
 def test_no_secret_changes_nothing() -> None:
