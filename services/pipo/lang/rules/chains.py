@@ -37,7 +37,7 @@ def bots(drafts: Sequence[Draft]) -> None:
     taken: dict[str, Draft] = {}
     for draft in drafts:
         for block in via(draft, "telegram"):
-            first = taken.setdefault(bot(block.settings), draft)
+            first = taken.setdefault(bot(draft, block.settings), draft)
             if first is not draft:
                 message = f"`{first.name or first.file}` reads the same Telegram bot"
                 draft.report("P056", block.map, message, place=block.place)

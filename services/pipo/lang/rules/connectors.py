@@ -19,6 +19,7 @@ from pipo.lang.templates import is_template
 
 _VERIFY = re.compile(r"\s*last\s+([1-9][0-9]{0,3})\s*")
 _VERIFY_LIMIT = 1000
+_SECRET = re.compile(r"\$\{\s*secrets\.([A-Za-z_$][A-Za-z0-9_$]*)\s*\}")
 DEFAULT_BOT = "default"
 SHORTEST_POLL_MS = 1000
 
@@ -117,17 +118,25 @@ def doors(draft: Draft) -> None:
         port = port or listen
     bots: dict[str, str] = {}
     for block in via(draft, "telegram"):
-        first = bots.setdefault(bot(block.settings), block.name)
+        first = bots.setdefault(bot(draft, block.settings), block.name)
         if first != block.name:
             message = f"`{block.name}` and `{first}` read one Telegram bot"
             draft.report("P062", block.map, message, place=block.place)
 
 
-def bot(settings: Map) -> str:
-    """What tells one bot from another: its token's text, or its name."""
+def bot(draft: Draft, settings: Map) -> str:
+    """What tells one bot from another: its token, a secret by where it comes from, or its name."""
     token = text_of(settings, "token")
-    name = text_of(settings, "bot")
-    return f"token {token.value}" if token else f"bot {name.value if name else DEFAULT_BOT}"
+    if token is None:
+        name = text_of(settings, "bot")
+        return f"bot {name.value if name else DEFAULT_BOT}"
+    secrets = draft.block("secrets")
+
+    def source(hole: re.Match[str]) -> str:
+        reference = text_of(secrets, hole[1]) if secrets else None
+        return reference.value if reference else hole[0]
+
+    return f"token {_SECRET.sub(source, token.value)}"
 
 
 def chats(draft: Draft, wiring: Wiring) -> None:

@@ -36,8 +36,10 @@ STALL_MESSAGE: Final = ("meta", "env", "stats", "stall")
 _NAMES_SHOWN = 20
 """How many unknown variables of one text are reported."""
 
+# A secretary and a tokenizer are none.
 _SECRET_KEY = re.compile(
-    r"token|secret|passw(or)?d|api[-_ ]?key|authorization|credential", re.IGNORECASE
+    r"token(?!i[sz])|secret(?!ar|i)|passw(or)?d|api[-_ ]?key|authorization|credential",
+    re.IGNORECASE,
 )
 _SECRET_VALUE = re.compile(r"Bearer |sk-|ghp_|xox[a-zA-Z]-|AKIA")
 _REFERENCE = re.compile(r"(op://|env:|file:/)")

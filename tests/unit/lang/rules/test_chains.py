@@ -110,3 +110,21 @@ def test_of_several_files_of_one_name_one_that_fits_is_enough() -> None:
         "2": ["P064"],
         "r": [],
     }
+
+
+def test_bots_of_one_token_are_told_by_where_the_secret_comes_from() -> None:
+    def reader(name: str, secret: str, reference: str) -> str:
+        return (
+            f"pipo: 1\nname: {name}\nsecrets: {{ {secret}: {reference} }}\n"
+            f'input: {{ via: telegram, with: {{ token: "${{secrets.{secret}}}" }} }}\n'
+            "output: { from: input, to: stdout }\n"
+        )
+
+    found = codes_of_run(
+        {
+            "a": reader("a", "token", "env:ONE"),
+            "b": reader("b", "token", "env:TWO"),
+            "c": reader("c", "other", "env:ONE"),
+        }
+    )
+    assert found == {"a": [], "b": [], "c": ["P056"]}

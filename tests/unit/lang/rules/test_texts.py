@@ -102,6 +102,8 @@ def test_literal_settings_are_no_templates() -> None:
         ("headers: { X-Api-Key: abc }", ["P050"]),
         ("headers: { X-Key: AKIA1234 }", ["P050"]),
         ("body: { password: hunter2 }", ["P050"]),
+        ("body: { authtoken: x, clientSecret: x, dbpasswd: x, tokens: x }", ["P050"] * 4),
+        ("body: { secretary: Bob, tokenizer: words, secretion: none }", []),
         ("body: { list: [sk-abc, xoxb-1, ghp_1, plain] }", ["P050", "P050", "P050"]),
         ("headers: { Authorization: 'Bearer ${secrets.s}' }", []),
         ("body: { token: 'op://a/b/c', secret: env:X, credential: '' }", []),
