@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from pipo.connectors.registry import manifests
 from pipo.errors import Internal, InvalidPipeline
-from pipo.lang import fmt as layout
 from pipo.lang.check import Source, check
 from pipo.lang.document import plain
 from pipo.lang.fmt import fmt
+from pipo.lang.layout import Layout
 from pipo.lang.load import load
 from tests.unit.lang import test_seed_examples
 
@@ -120,6 +120,15 @@ def test_no_alias_comes_before_its_anchor() -> None:
     )
 
 
+def test_an_anchors_name_used_twice_holds_the_order() -> None:
+    text = "errors:\n  then: &a x\n  delay: *a\n  retry: &a 1\n  message: *a\n"
+    assert formatted(text) == text
+    check_layout(
+        "other: &a x\nerrors: { then: *a, delay: *a }\n",
+        "other: &a x\nerrors: { delay: *a, then: *a }\n",
+    )
+
+
 def test_a_merged_map_stands_first() -> None:
     check_layout(
         "a: &m { retry: 1 }\nerrors:\n  then: drop\n  <<: *m\n",
@@ -196,6 +205,13 @@ def test_blank_lines_part_all_blocks_or_none() -> None:
     )
     check_layout(
         "pipo: 1\ninput:\n  via: x\noutput: {}\n", "pipo: 1\ninput:\n  via: x\noutput: {}\n"
+    )
+
+
+def test_a_blank_line_stays_between_the_same_two_lines() -> None:
+    check_layout(
+        "input:\n  via: push\n\nname: x\npipo: 1\n\nfn: ./x.py\n",
+        "pipo: 1\nname: x\nfn: ./x.py\n\ninput:\n  via: push\n",
     )
 
 
@@ -290,13 +306,13 @@ def test_a_file_that_cannot_be_loaded_is_refused_with_its_finding() -> None:
 def test_a_layout_that_says_something_else_is_never_handed_out(
     made: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(layout._Layout, "file", lambda self, tree: made)
+    monkeypatch.setattr(Layout, "file", lambda self, tree: made)
     with pytest.raises(Internal, match=r"^x\.pipo: the layout would change"):
         fmt("a: 2\n# c\n", "x.pipo", MANIFESTS)
 
 
 def test_an_authors_order_counts_as_what_the_file_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(layout._Layout, "file", lambda self, tree: "secrets: { b: '2', a: '1' }\n")
+    monkeypatch.setattr(Layout, "file", lambda self, tree: "secrets: { b: '2', a: '1' }\n")
     with pytest.raises(Internal):
         fmt("secrets: { a: '1', b: '2' }\n", "x.pipo", MANIFESTS)
 
