@@ -115,15 +115,14 @@ def _pieces(value: Any) -> Iterator[str]:
     closing = [""]
     while waiting:
         for before, item in waiting[-1]:
-            kind = item.__class__
-            if kind is str:
+            if isinstance(item, str):
                 yield before + _quoted(item)
-            elif kind is list:
+            elif isinstance(item, list):
                 yield before + "["
                 closing.append("]")
                 waiting.append(zip(chain(("",), repeat(",")), item, strict=False))
                 break
-            elif kind is dict:
+            elif isinstance(item, dict):
                 yield before + "{"
                 closing.append("}")
                 waiting.append(_named(item))
