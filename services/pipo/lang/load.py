@@ -153,8 +153,10 @@ class _Composer:
 
     def _syntax(self, error: yaml.MarkedYAMLError) -> _Fault:
         mark: Any = error.problem_mark or error.context_mark
-        # At its end libyaml counts a line that is not there.
-        index = min(mark.index, len(self._text.rstrip())) if mark else 0
+        index = mark.index if mark else 0
+        if index >= len(self._text):
+            # At its end libyaml counts a line that is not there.
+            index = len(self._text.rstrip())
         place = _place_in(self._text, index)
         if self._text[index : index + 1] == "\t":
             return _Fault(place, "a tab cannot be indentation", "indent with blanks")

@@ -137,6 +137,7 @@ def test_an_empty_text_is_a_null() -> None:
         ("a: 1\na: 2\n", 2, 1, "the key `a` stands here twice"),
         ("a: {b: 1, 'b': 2}", 1, 11, "the key `b` stands here twice"),
         ("a:\n\tb: 1\n", 2, 1, "a tab cannot be indentation"),
+        ("a: b\n\t\n", 2, 1, "a tab cannot be indentation"),
         ("a: 1\n--- \nb: 1\n", 2, 1, "a second document starts here"),
         ("a: *b", 1, 4, "there is no anchor `&b` before"),
         ("a: &a [*a]", 1, 8, "`*a` stands inside its own anchor"),
