@@ -193,8 +193,7 @@ class _Composer:
         is_map = isinstance(event, yaml.MappingStartEvent)
         if event.tag and not scalars.is_container_tag(event.tag, "map" if is_map else "seq"):
             raise _Fault(place, f"the tag {scalars.shown(event.tag)} is not known here")
-        if len(self._open) == DEPTH_LIMIT:
-            raise _Fault(place, f"nested more than {DEPTH_LIMIT} levels deep")
+        self._refuse_depth(place, len(self._open))
         if self._open and self._wants_key(self._open[-1]):
             raise _Fault(place, "a key must be a single text")
         if event.anchor:
@@ -215,23 +214,30 @@ class _Composer:
         anchored = self._anchors[event.anchor]
         if anchored is None:
             raise _Fault(place, f"`*{event.anchor}` stands inside its own anchor")
-        return self._copy(anchored, place)
+        return self._copy(anchored, place, len(self._open))
 
-    def _copy(self, node: Node, place: Place) -> Node:
-        """The node with all its parts at one place."""
+    def _copy(self, node: Node, place: Place, depth: int) -> Node:
+        """The node with all its parts at one place, `depth` levels deep in the file."""
         self._alias_nodes += 1
         if self._alias_nodes > ALIAS_NODES_LIMIT:
             raise _Fault(place, f"aliases make more than {ALIAS_NODES_LIMIT:,} values")
+        if not isinstance(node, Scalar):
+            self._refuse_depth(place, depth)
         match node:
             case Scalar():
                 return Scalar(node.value, node.written, place)
             case Items():
-                return Items(place, [self._copy(item, place) for item in node.items])
+                return Items(place, [self._copy(item, place, depth + 1) for item in node.items])
             case Map():
                 made = Map(place)
                 for name, (_, value) in node.entries.items():
-                    made.entries[name] = (Key(name, place), self._copy(value, place))
+                    made.entries[name] = (Key(name, place), self._copy(value, place, depth + 1))
                 return made
+
+    @staticmethod
+    def _refuse_depth(place: Place, depth: int) -> None:
+        if depth >= DEPTH_LIMIT:
+            raise _Fault(place, f"nested more than {DEPTH_LIMIT} levels deep")
 
     # ── putting together ──
 

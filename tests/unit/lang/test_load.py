@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -182,6 +183,16 @@ def test_aliases_do_not_explode() -> None:
     [(line, _, message)] = places("\n".join(lines))
     assert message == f"aliases make more than {ALIAS_NODES_LIMIT:,} values"
     assert line == 4
+
+
+def test_aliases_do_not_pile_up() -> None:
+    lines = [
+        "a: &a [[x]]",
+        *(f"{b}: &{b} {'[' * 30}*{a}{']' * 30}" for a, b in pairwise("abcdefgh")),
+    ]
+    assert read("\n".join(lines[:4]))["d"] is not None
+    [(line, col, message)] = places("\n".join(lines))
+    assert (line, col, message) == (5, 37, "nested more than 100 levels deep")
 
 
 def test_a_file_is_at_most_one_mebibyte() -> None:
