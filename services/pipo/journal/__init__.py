@@ -10,6 +10,7 @@ states.py, families.py, interventions.py, lifecycle.py, retention.py   the rest 
 sheet.py, patches.py             a transaction's draft, and how changed data is kept
 statements.py, transactions.py   its SQL, and its way to the disk
 writer.py, sqlite_journal.py     its thread, and what the pipeline process holds
+clean_up.py                      what age does, in passes beside everything else
 opening.py, tip.py, migrate.py, library.py   what is opened, refused, upgraded
 recover.py, reads.py, units.py, traces.py, endings.py, readonly.py   what it tells, and to whom
 """

@@ -64,6 +64,7 @@ from pipo.journal.interventions import (
 from pipo.journal.lifecycle import (
     SUSPENDED,
     BatchSplit,
+    Compacted,
     Completed,
     Draining,
     Failed,
@@ -134,6 +135,7 @@ __all__ = [
     "Batched",
     "Change",
     "Cleared",
+    "Compacted",
     "Completed",
     "Copy",
     "DeadLettered",

@@ -56,6 +56,18 @@ def open_reader(path: Path, *, vfs: str | None) -> apsw.Connection:
     return db
 
 
+def fold(path: Path, vfs: str | None) -> None:
+    """Folds a journal's WAL into it without holding its writer up; what a reader needs stays."""
+    db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE, vfs=vfs)
+    try:
+        db.set_busy_timeout(BUSY_TIMEOUT_MS)
+        db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+        run(db, "PRAGMA synchronous = FULL")
+        run(db, "PRAGMA wal_checkpoint(PASSIVE)")
+    finally:
+        db.close()
+
+
 def run(db: apsw.Connection, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
     """All rows of one statement, run to its end."""
     return db.execute(sql, values).fetchall()

@@ -113,6 +113,7 @@ class VersionApplied:
 
 # The reason of a stop that only suspends: what a pause and a ttl began goes on after it.
 SUSPENDED: Final = "shutdown"
+LAST_COMPACTION: Final = "last_compaction"
 _TTL_ANCHOR: Final = "ttl_anchor"
 _PAUSE_REASON: Final = "pause_reason"
 
@@ -292,6 +293,20 @@ class LifetimeError:
 
 
 @dataclass(frozen=True, slots=True)
+class Compacted:
+    """The journal gave its free space back, or at its first start the day's count began.
+
+    It has no event (edge 339).
+    """
+
+    at: int
+
+    def apply(self, sheet: Sheet) -> Outcome | None:
+        sheet.meta[LAST_COMPACTION] = str(self.at)
+        return None
+
+
+@dataclass(frozen=True, slots=True)
 class Stopped:
     """The run ended in order; only a suspension keeps the ttl's anchor and a pause."""
 
@@ -350,6 +365,7 @@ PipelineChange = (
     | PipelineEscalated
     | LifetimeEnded
     | LifetimeError
+    | Compacted
     | Stopped
     | Completed
     | Failed

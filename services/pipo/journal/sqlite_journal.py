@@ -18,14 +18,14 @@ from pipo.clock import Clock
 from pipo.errors import Unavailable
 from pipo.journal import tip
 from pipo.journal.changes import Change
-from pipo.journal.connection import CHECKPOINT_PAGES
+from pipo.journal.connection import CHECKPOINT_PAGES, fold
 from pipo.journal.opening import FILE, Opened, open_journal
 from pipo.journal.outcomes import Acknowledged, Applied, Duplicate, Outcome
 from pipo.journal.reads import Rows
 from pipo.journal.recover import PendingUnit, Recovery, recover
 from pipo.journal.rows import ApswRows
 from pipo.journal.tip import Tip
-from pipo.journal.transactions import Done, Entry, Fenced
+from pipo.journal.transactions import Done, Entry, Fenced, Transactions
 from pipo.journal.writer import Landed, Writer
 
 __all__ = [
@@ -71,6 +71,10 @@ class Journal(Protocol):
 
     async def recover(self) -> Recovery: ...
 
+    async def give_back(self, pages: int) -> int: ...
+
+    async def fold(self) -> None: ...
+
     async def wait_beyond(self, seq: int, timeout_s: float) -> int: ...
 
     async def close(self, *, clean: bool) -> None: ...
@@ -84,6 +88,7 @@ class SqliteJournal:
     ) -> None:
         self._folder = folder
         self._clock = clock
+        self._vfs = vfs
         self._db = opened.db
         self.counters: dict[str, int] = dict(opened.counters)
         """Every counter, as last committed."""
@@ -176,6 +181,39 @@ class SqliteJournal:
         """Everything a run goes on with: pending units with their data, marks, versions."""
         self._bound()
         return await recover(self.rows)
+
+    # ── compaction ───────────────────────────────────────────────────────────
+
+    async def give_back(self, pages: int) -> int:
+        """Returns up to so many free pages to the disk, between two transactions; those left.
+
+        Raises: Unavailable, when too many changes wait; JournalFailed.
+        """
+        future: asyncio.Future[None] = self._bound().create_future()
+        left: list[int] = []
+
+        def done(error: BaseException | None) -> None:
+            if future.done():
+                return
+            if error is None:
+                future.set_result(None)
+            else:
+                future.set_exception(error)
+
+        def work(transactions: Transactions) -> None:
+            left.append(transactions.give_back(pages))
+
+        self._writer.put(Entry((), done=done, work=work), urgent=True)
+        await future
+        return left[0]
+
+    async def fold(self) -> None:
+        """Folds the WAL into the database, beside whatever is written meanwhile.
+
+        Raises: Unreadable, for what SQLite says.
+        """
+        loop = self._bound()
+        await loop.run_in_executor(None, fold, self._folder / FILE, self._vfs)
 
     # ── watching ─────────────────────────────────────────────────────────────
 

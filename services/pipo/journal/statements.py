@@ -45,6 +45,8 @@ SELECT CASE WHEN count(*) > 0 THEN json_array(
 FROM units AS c WHERE c.parent = u.id
 """
 
+EPOCH: Final = "SELECT value FROM meta WHERE key = 'epoch'"
+
 # The rows of these units (a JSON list of ids), each a list: FIXED columns, MUTABLE ones, the
 # error, the copies.
 FIND_UNITS: Final = f"""

@@ -78,6 +78,8 @@ class Entry:
     changes: Sequence[Change]
     future: asyncio.Future[list[Outcome]] | None = None
     done: Done | None = None
+    work: Callable[[Transactions], None] | None = None
+    """Something else to do on the writing connection, alone: then there are no changes."""
     outcomes: list[Outcome] = field(default_factory=list)
     error: BaseException | None = None
 
@@ -117,6 +119,20 @@ class Transactions:
             return self._run_apart(entries)
         self._take_over(sheet)
         return totals
+
+    def give_back(self, pages: int) -> int:
+        """Returns up to so many free pages to the disk; how many are left.
+
+        Raises: Fenced; apsw.Error, as `run`.
+        """
+        run(self._db, statements.BEGIN)
+        if run(self._db, statements.EPOCH) != [(self._epoch,)]:
+            run(self._db, statements.ROLLBACK)
+            raise self._fenced()
+        run(self._db, f"PRAGMA incremental_vacuum({pages:d})")
+        left: int = run(self._db, "PRAGMA freelist_count")[0][0]
+        run(self._db, statements.COMMIT)
+        return left
 
     # ── drafts ───────────────────────────────────────────────────────────────
 
@@ -268,10 +284,13 @@ class Transactions:
     def _check_fence(self, error: BaseException) -> None:
         """Raises: Fenced, when it was the fence that refused."""
         if isinstance(error, apsw.ConstraintError) and str(error) == statements.FENCED:
-            raise Fenced(
-                f"another process took the journal in {self._folder} over",
-                hint="this process must end; the other one goes on",
-            ) from error
+            raise self._fenced() from error
+
+    def _fenced(self) -> Fenced:
+        return Fenced(
+            f"another process took the journal in {self._folder} over",
+            hint="this process must end; the other one goes on",
+        )
 
     # ── memory ───────────────────────────────────────────────────────────────
 

@@ -174,6 +174,8 @@ class Writer:
                 if entries:
                     began = self._clock.monotonic()
                     totals = self._transactions.run(entries)
+                    if entries[0].work is not None:
+                        entries[0].work(self._transactions)
                     seconds = self._clock.monotonic() - began
                     self._land(Landed(entries, totals, self._transactions.last_seq, seconds))
                     entries = []
@@ -229,7 +231,9 @@ class Writer:
             entry = self._queue[0]
             weight = sum(_weight(c) for c in entry.changes if isinstance(c, _WITH_DATA))
             if entries and (
-                changes + len(entry.changes) > TRANSACTION_CHANGES
+                entry.work is not None
+                or entries[0].work is not None
+                or changes + len(entry.changes) > TRANSACTION_CHANGES
                 or size + weight > TRANSACTION_BYTES
             ):
                 self._urgent = True

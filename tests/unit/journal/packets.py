@@ -256,11 +256,11 @@ def purged(n: int) -> Purged:
 
 
 def expired(n: int) -> Expired:
-    return Expired(packet_id(n))
+    return Expired(packet_id(n), AT + 1_000)
 
 
 def cleared(n: int) -> Cleared:
-    return Cleared(packet_id(n))
+    return Cleared(packet_id(n), AT + 1_000)
 
 
 # One example of every change of a unit, by its name.
