@@ -222,14 +222,10 @@ def _parsed(text: bytes) -> Begin | str | None:
 
 
 def _details(rest: Sequence[Any]) -> tuple[int | None, Sequence[int]]:
-    match rest:
-        case [int(crc), list(lengths)] if all(
-            isinstance(length, int) and length > 0 for length in lengths
-        ):
-            return crc, lengths
-        case [int(crc), *_]:
-            return crc, ()
-    return None, ()
+    """What a begin tells beyond its place, if anything: the CRC-32 and the lengths."""
+    crc, lengths = [*rest, None, None][:2]
+    is_sound = isinstance(lengths, list) and all(type(n) is int and n > 0 for n in lengths)
+    return crc if type(crc) is int else None, lengths if is_sound else ()
 
 
 def _one_or_all(keys: Sequence[str]) -> Any:
