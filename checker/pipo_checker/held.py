@@ -45,6 +45,7 @@ def settle(held: Held, found: Judgement | CheckError, finished: float, at: str) 
     """
     held.attempts += 1
     held.errored = isinstance(found, CheckError)
+    pause_s = 0.0
     match found:
         case Passed():
             held.evidence = found.evidence
@@ -54,10 +55,10 @@ def settle(held: Held, found: Judgement | CheckError, finished: float, at: str) 
             return _verdict(held, Verdict.OUTCOME_REFUSED, found.why, finished, at)
         case Pending():
             held.evidence = found.evidence
-            held.why = found.why
+            held.why, pause_s = found.why, found.pause_s
         case CheckError():
             held.last_error = found.message
-    due = rhythm.next_look(held.rhythm, finished)
+    due = rhythm.next_look(held.rhythm, finished, pause_s)
     if due is not None:
         return due
     # An error outlives later looks that could run (edge 205).

@@ -37,8 +37,11 @@ def begin(check: str, now: float, *, within_left_ms: int, within_ms: int) -> Rhy
     return Rhythm(now + max(within_left_ms, 0) / 1000, interval_s)
 
 
-def next_look(rhythm: Rhythm, finished: float) -> float | None:
-    """When to look again after a look that ended at `finished`; None when it was the last."""
+def next_look(rhythm: Rhythm, finished: float, pause_s: float = 0.0) -> float | None:
+    """When to look again after a look that ended at `finished`; None when it was the last.
+
+    The destination asked for a pause of `pause_s`; the deadline does not wait for it.
+    """
     if finished >= rhythm.deadline:
         return None
-    return min(finished + rhythm.interval_s, rhythm.deadline)
+    return min(finished + max(rhythm.interval_s, pause_s), rhythm.deadline)

@@ -47,7 +47,7 @@ class Settings:
             elif known.get("x-path"):
                 self._add_path(key, value, folder, names)
             else:
-                render, used = _compiled(value, keeps_keys=bool(known.get("x-keep-keys")))
+                render, used = _compiled(value, known.get("x-keep-keys", False))
                 names |= used
                 if used:
                     self._fields.append((key, render))
@@ -86,22 +86,31 @@ class Settings:
             self._fields.append((key, template.render))
 
 
-def _compiled(value: Any, *, keeps_keys: bool) -> tuple[Callable[[Scope], Any], frozenset[str]]:
+def _compiled(value: Any, keeps: bool | str) -> tuple[Callable[[Scope], Any], frozenset[str]]:
     """A field's renderer and the variables it reads.
 
-    In a map that keeps its keys (`x-keep-keys`) a missing value becomes null: the row
-    has that column in any case.
+    Where `keeps` (`x-keep-keys`) a missing value of the map becomes null: the row has that
+    column in any case. With `deep` it is kept at any depth, and in place of the whole field:
+    what a check expects must not become less because the packet lacks it.
     """
-    if not (keeps_keys and isinstance(value, dict)):
-        template = compile_template(value)
+    if keeps and isinstance(value, dict):
+        inner = "deep" if keeps == "deep" else False
+        entries = [(key, *_compiled(one, inner)) for key, one in value.items()]
+
+        def render(scope: Scope) -> dict[str, Any]:
+            rendered = ((key, made(scope)) for key, made, _ in entries)
+            return {key: None if made is MISSING else made for key, made in rendered}
+
+        return render, frozenset(name for *_, names in entries for name in names)
+    template = compile_template(value)
+    if keeps != "deep":
         return template.render, template.names
-    entries = [(key, compile_template(inner)) for key, inner in value.items()]
 
-    def render(scope: Scope) -> dict[str, Any]:
-        rendered = ((key, template.render(scope)) for key, template in entries)
-        return {key: None if made is MISSING else made for key, made in rendered}
+    def render_or_null(scope: Scope) -> Any:
+        made = template.render(scope)
+        return None if made is MISSING else made
 
-    return render, frozenset(name for _, template in entries for name in template.names)
+    return render_or_null, template.names
 
 
 class PathTemplate:

@@ -23,6 +23,9 @@ METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 KEEPS_KEYS: Property = {"x-keep-keys": True}
 """For a map in which a missing value becomes null: a row has that column in any case."""
 
+KEEPS_ALL_KEYS: Property = {"x-keep-keys": "deep"}
+"""The same at any depth, and for the whole value: what is expected never becomes less."""
+
 _NO_DEFAULT: Any = object()
 
 

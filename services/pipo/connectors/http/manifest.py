@@ -5,6 +5,8 @@ from __future__ import annotations
 from pipo.connectors.contract import Manifest, OutputRole, Role, Schema
 from pipo.connectors.http.request import request_schema
 from pipo.connectors.schema import (
+    KEEPS_ALL_KEYS,
+    KEEPS_KEYS,
     METHODS,
     anything,
     choice,
@@ -87,12 +89,19 @@ MANIFEST = Manifest(
             {
                 **closed(
                     required=("url",),
-                    url=text("Where to look, with a GET."),
-                    headers=map_of({"type": "string"}, "The request's headers."),
-                    success=statuses("The statuses that count as an answer."),
-                    match=anything(
-                        "A text that the body must contain, or an object that must be part of its JSON."
+                    url=text(
+                        "Where to look, with a GET of up to 5 s and 1 MiB. Redirects are "
+                        "followed within the host."
                     ),
+                    headers=map_of({"type": "string"}, "The request's headers.", **KEEPS_KEYS),
+                    success=statuses("The statuses that count as an answer."),
+                    match={
+                        **anything(
+                            "A text that the body must contain, or an object that must be part "
+                            "of its JSON. A value that the packet lacks is null here."
+                        ),
+                        **KEEPS_ALL_KEYS,
+                    },
                 ),
                 "description": "A GET succeeds, and its body holds `match`.",
             }
