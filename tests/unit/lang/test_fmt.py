@@ -244,6 +244,10 @@ def test_no_text_is_written_anew(text: str, form: str) -> None:
         ("b:\n    a: >2-   # c\n        x\n", "b:\n  a: >2-   # c\n      x\n"),
         ("a: |+\n    x\n\n\n", "a: |+\n  x\n\n\n"),
         ("name: |+\n    x\n\n\npipo: 1\n", "pipo: 1\nname: |+\n  x\n\n\n"),
+        (
+            "pipo: 1\n\ndescription: |+\n  x\n\nfn: a\nname: |+\n  y\n",
+            "pipo: 1\n\nname: |+\n  y\ndescription: |+\n  x\n\nfn: a\n",
+        ),
         ("a: |\n   x", "a: |-\n  x\n"),
         ("name: |\n  x\n  # in it", "name: |-\n  x\n  # in it\n"),
         ("a: b\n    c\n\n    d # e\n", "a: b\n  c\n\n  d # e\n"),
