@@ -54,6 +54,7 @@ async def test_contract(
     await behaviour(CASE, tmp_path)
 
 
+@pytest.mark.seed("D034")
 async def test_a_line_holds_the_key_and_the_data(tmp_path: Path) -> None:
     output = CASE.build(tmp_path)
     where = settings(tmp_path)

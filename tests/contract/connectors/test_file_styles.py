@@ -114,6 +114,43 @@ async def test_a_written_file_holds_the_last_of_a_group_and_nothing_else_is_left
     assert contract.names(tmp_path) == [f"a.{file_format}"]
 
 
+@pytest.mark.seed("O078")
+@pytest.mark.parametrize("atomic", [True, False])
+@pytest.mark.parametrize("file_format", FORMATS)
+async def test_the_last_of_a_batch_wins_as_without_batching(
+    file_format: str, atomic: bool, tmp_path: Path
+) -> None:
+    where = settings(tmp_path, file_format, "write")
+    output = file_case(file_format, "write").build(tmp_path)
+    flush = await write(output, where, *((key, {"n": 1}) for key in "cab"), atomic=atomic)
+    await output.close()
+    assert ids(where) == ["b"]
+    assert [isinstance(made, dict) and made["written"] for made in flush.results] == [True] * 3
+
+
+@pytest.mark.parametrize("atomic", [True, False])
+@pytest.mark.parametrize("file_format", ["jsonl", "csv", "text"])
+async def test_a_flush_is_one_append(
+    file_format: str, atomic: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where = settings(tmp_path, file_format)
+    output = file_case(file_format).build(tmp_path)
+    await write(output, where, ("a", {"n": 1}))
+    appended_to: list[str] = []
+    real = os.write
+
+    def noting(handle: int, text: Any) -> int:
+        appended_to.append(os.readlink(f"/proc/self/fd/{handle}"))
+        return real(handle, text)
+
+    monkeypatch.setattr(os, "write", noting)
+    batch = [(f"k{number}", {"n": 1}) for number in range(100)]
+    await write(output, where, *batch, *batch, atomic=atomic)
+    await output.close()
+    assert appended_to.count(where["path"]) == 1
+    assert ids(where) == ["a", *(key for key, _ in batch)]
+
+
 async def test_a_replaced_file_keeps_its_mode_and_its_link(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     target = tmp_path / "real" / "target"
