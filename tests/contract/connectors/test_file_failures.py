@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from pipo.connectors.contract import WriteFailed
+from pipo.connectors.contract import Output, WriteFailed
 from pipo.connectors.file import locking, replacing
 from tests.contract.connectors import contract
 from tests.contract.connectors.contract import Settings, write
@@ -273,3 +273,65 @@ async def test_a_file_that_was_emptied_by_hand_gets_a_header_again(tmp_path: Pat
     await write(output, where, data("b"), data("a"), repeat="repeated")
     await output.close()
     assert content(where) == b"id,n,s\nb,1,\na,1,\n"
+
+
+async def known(where: Settings, folder: Path) -> Output:
+    """An output that has opened its file and written nothing yet; the journal knows of `a`."""
+    before = file_case(where["format"]).build(folder)
+    flush = await write(before, where, data("a"))
+    await before.close()
+    output = file_case(where["format"]).build(folder)
+    await output.open(contract.kept(flush))
+    await output.recover(where)
+    return output
+
+
+@pytest.mark.parametrize("file_format", LOGGED)
+async def test_an_append_that_cannot_be_cut_back_is_found_by_the_next(
+    file_format: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where = settings(tmp_path, file_format)
+    output = await known(where, tmp_path)
+    real = os.fdatasync
+
+    def fails(handle: int, *_: int) -> None:
+        if is_side_file(handle):
+            return real(handle)
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fdatasync", fails)
+        patch.setattr(os, "ftruncate", fails)
+        with pytest.raises(WriteFailed, match="Input/output error"):
+            await write(output, where, data("b"))
+    assert ids(where) == ["a", "b"]
+    await write(output, where, data("b"), data("c"), repeat="recovered")
+    await output.close()
+    assert ids(where) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("file_format", LOGGED)
+async def test_what_a_frozen_twin_appended_meanwhile_is_found(
+    file_format: str, tmp_path: Path
+) -> None:
+    where = settings(tmp_path, file_format)
+    output = await known(where, tmp_path)
+    twin = file_case(file_format).build(tmp_path)
+    await write(twin, where, data("b"))
+    await twin.close()
+    await write(output, where, data("b"), data("c"), repeat="recovered")
+    await output.close()
+    assert ids(where) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("file_format", LOGGED)
+async def test_in_files_that_somebody_else_put_there_anything_may_stand(
+    file_format: str, tmp_path: Path
+) -> None:
+    where = settings(tmp_path, file_format)
+    output = await known(where, tmp_path)
+    contract.swap_for_a_copy(where["path"], tmp_path / "moved")
+    contract.swap_for_a_copy(str(side_file(where)), tmp_path / "moved-keys")
+    await write(output, where, data("a"), data("c"), repeat="recovered")
+    await output.close()
+    assert ids(where) == ["a", "c"]
