@@ -24,6 +24,7 @@ from pipo.lang.document import Items, Key, Map, Node, Place, Scalar, Span
 BYTES_LIMIT: Final = 1024 * 1024
 DEPTH_LIMIT: Final = 100
 ALIAS_NODES_LIMIT: Final = 10_000
+ALIAS_CHARACTERS_LIMIT: Final = 200_000
 _DUPLICATES_SHOWN: Final = 50
 
 # YAML 1.2 §5.1, and what is left of it in a Python string.
@@ -115,6 +116,7 @@ class _Composer:
         self._open: list[_Open] = []
         self._anchors: dict[str, Node | None] = {}
         self._alias_nodes = 0
+        self._alias_characters = 0
         self._root: Node | None = None
 
     def document(self) -> Node:
@@ -221,14 +223,18 @@ class _Composer:
         self._alias_nodes += 1
         if self._alias_nodes > ALIAS_NODES_LIMIT:
             raise _Fault(place, f"aliases make more than {ALIAS_NODES_LIMIT:,} values")
-        if not isinstance(node, Scalar):
-            self._refuse_depth(place, depth)
         match node:
             case Scalar():
+                self._alias_characters += len(node.written)
+                if self._alias_characters > ALIAS_CHARACTERS_LIMIT:
+                    limit = f"{ALIAS_CHARACTERS_LIMIT:,}"
+                    raise _Fault(place, f"aliases make texts of more than {limit} characters")
                 return Scalar(node.value, node.written, place)
             case Items():
+                self._refuse_depth(place, depth)
                 return Items(place, [self._copy(item, place, depth + 1) for item in node.items])
             case Map():
+                self._refuse_depth(place, depth)
                 made = Map(place)
                 for name, (_, value) in node.entries.items():
                     made.entries[name] = (Key(name, place), self._copy(value, place, depth + 1))

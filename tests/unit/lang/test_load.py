@@ -185,6 +185,14 @@ def test_aliases_do_not_explode() -> None:
     assert line == 4
 
 
+def test_aliases_make_no_mass_of_text() -> None:
+    text = '- &a "' + "x" * 10_000 + '"\n' + "- *a\n" * 20
+    assert len(read(text)) == 21
+    [(line, col, message)] = places(text + "- *a\n")
+    assert (line, col) == (22, 3)
+    assert message == "aliases make texts of more than 200,000 characters"
+
+
 def test_aliases_do_not_pile_up() -> None:
     lines = [
         "a: &a [[x]]",

@@ -118,11 +118,29 @@ def test_findings_lie_inside_the_file_by_position(
         PUSH + "nodes: { n: { from: input, filter: '" + "a + " * 12_000 + "a' } }\n" + STDOUT,
         PUSH + "output: { from: [" + "input, " * 10_000 + "], to: stdout }",
         "a: &a {" + ",".join(f"k{i}: 1" for i in range(900)) + "}\n" + "b: {<<: [*a, *a]}\n" * 10,
+        PUSH
+        + "nodes: { n: { from: input, transform: map, with: { data: [&a '"
+        + "${data.a}" * 1000
+        + "'"
+        + ", *a" * 9000
+        + "] } } }\n"
+        + STDOUT,
         "[" * 60_000,
         "&a [*a, " * 9000,
         "? " * 30_000,
     ],
-    ids=["keys", "nodes", "secrets", "expression", "from", "merges", "brackets", "anchors", "asks"],
+    ids=[
+        "keys",
+        "nodes",
+        "secrets",
+        "expression",
+        "from",
+        "merges",
+        "aliases",
+        "brackets",
+        "anchors",
+        "asks",
+    ],
 )
 def test_a_check_takes_less_than_50_ms_per_kibibyte(text: str) -> None:
     start = time.process_time()
