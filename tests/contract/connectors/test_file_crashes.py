@@ -18,6 +18,7 @@ from tests.contract.connectors.files import (
     content,
     file_case,
     ids,
+    logged,
     put,
     settings,
     side_file,
@@ -218,6 +219,7 @@ async def test_an_unfinished_begin_with_bytes_enough_counts_as_written(
     put(where, row[:-3])
     side_file(where).write_bytes(b'["begin",["x"],0,%d]\n' % len(row))
     assert await after_a_crash(where, tmp_path, {}, "x", "d") == ["x", "d"]
+    assert logged(where)[1] == ["abort", "x"]
     put(where, b"")
     side_file(where).write_bytes(b'["begin",["x"],0,%d]\nno entry\n[1]\n' % len(row))
     assert await after_a_crash(where, tmp_path, {}, "x", "d") == ["x", "d"]
