@@ -19,6 +19,7 @@ Source: edge 332-340, L045-L053, design §11.
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -41,9 +42,16 @@ from pipo.lang.model import Retention
 # A batch's commit should take about so long: half of what it may.
 STEP_S: Final = 0.025
 BATCH_FIRST: Final = 64
-BATCH_MAX: Final = 1_024
+BATCH_MAX: Final = 256
+# Batches after which the WAL is folded beside the writer: one that fills up is folded by the
+# commit that fills it, which then takes long.
+FOLD_EVERY: Final = 8
+FOLD_ATTEMPTS: Final = 20
+# Rows that one look brings.
+LOOK_ROWS: Final = 1_024
 PAGES_FIRST: Final = 64
 PAGES_MAX: Final = 4_096
+VAIN_STEPS_MAX: Final = 100
 DAY_MS: Final = 86_400_000
 
 # Settled units of one state from a place on, oldest first, and whether they hold a payload.
@@ -70,7 +78,7 @@ class _Pace:
     """How much the next step takes, by how long the last one took."""
 
     def __init__(self, first: int, most: int) -> None:
-        self.size = first
+        self.size = min(first, most)
         self._most = most
 
     def took(self, seconds: float) -> None:
@@ -87,6 +95,7 @@ class CleanUp:
         self._journal = journal
         self._clock = clock
         self._cleared_until: dict[str, int] = {}
+        self._batches = 0
         self._pace = _Pace(BATCH_FIRST, BATCH_MAX)
 
     async def run(self, keep: Retention) -> Cleaned:
@@ -122,17 +131,24 @@ class CleanUp:
             return False
         if now - last < DAY_MS:
             return False
-        pace = _Pace(PAGES_FIRST, PAGES_MAX)
-        left: int | None = None
-        while left != 0:
-            began = self._clock.monotonic()
-            left, before = await self._journal.give_back(pace.size), left
-            if before is not None and left >= before:
+        await self._give_back()
+        # The file shrinks with a fold that meets no newer frame; at worst a later one does it.
+        for _ in range(FOLD_ATTEMPTS):
+            if await self._journal.fold():
                 break
-            await self._rest(pace, began)
-        await self._journal.fold()
         await self._journal.commit(Compacted(now))
         return True
+
+    async def _give_back(self) -> None:
+        """Returns all free pages, as long as that gets on: others free and take some meanwhile."""
+        pace = _Pace(PAGES_FIRST, PAGES_MAX)
+        fewest, vain = sys.maxsize, 0
+        while fewest and vain < VAIN_STEPS_MAX:
+            began = self._clock.monotonic()
+            left = await self._journal.give_back(pace.size)
+            vain = 0 if left < fewest else vain + 1
+            fewest = min(left, fewest)
+            await self._rest(pace, began)
 
     async def _clear(self, state: str, before: int) -> int:
         since = self._cleared_until.get(state, 0)
@@ -163,7 +179,7 @@ class CleanUp:
         count = 0
         place = (since - 1, 0)
         while True:
-            found = await self._journal.rows.rows(query, (state, *place, before, BATCH_MAX))
+            found = await self._journal.rows.rows(query, (state, *place, before, LOOK_ROWS))
             if not found:
                 return count
             place = found[-1][0], found[-1][1]
@@ -183,6 +199,9 @@ class CleanUp:
             for change in changes:
                 count += await self._commit_alone(change)
         await self._rest(self._pace, began)
+        self._batches += 1
+        if self._batches % FOLD_EVERY == 0:
+            await self._journal.fold()
         return count
 
     async def _commit_alone(self, change: Cleared | Expired) -> int:

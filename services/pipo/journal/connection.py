@@ -56,14 +56,18 @@ def open_reader(path: Path, *, vfs: str | None) -> apsw.Connection:
     return db
 
 
-def fold(path: Path, vfs: str | None) -> None:
-    """Folds a journal's WAL into it without holding its writer up; what a reader needs stays."""
+def fold(path: Path, vfs: str | None) -> bool:
+    """Folds a journal's WAL into it without holding its writer up; whether all of it went.
+
+    What a reader needs and what is written meanwhile stays.
+    """
     db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE, vfs=vfs)
     try:
         db.set_busy_timeout(BUSY_TIMEOUT_MS)
         db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         run(db, "PRAGMA synchronous = FULL")
-        run(db, "PRAGMA wal_checkpoint(PASSIVE)")
+        _, frames, folded = run(db, "PRAGMA wal_checkpoint(PASSIVE)")[0]
+        return bool(frames == folded)
     finally:
         db.close()
 

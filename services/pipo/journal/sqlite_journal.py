@@ -73,7 +73,7 @@ class Journal(Protocol):
 
     async def give_back(self, pages: int) -> int: ...
 
-    async def fold(self) -> None: ...
+    async def fold(self) -> bool: ...
 
     async def wait_beyond(self, seq: int, timeout_s: float) -> int: ...
 
@@ -207,13 +207,19 @@ class SqliteJournal:
         await future
         return left[0]
 
-    async def fold(self) -> None:
-        """Folds the WAL into the database, beside whatever is written meanwhile.
+    async def fold(self) -> bool:
+        """Folds the WAL into the database, beside what is written meanwhile; whether all of it.
 
-        Raises: Unreadable, for what SQLite says.
+        Raises: Unavailable, for what SQLite says: the writer goes on, and folds itself.
         """
         loop = self._bound()
-        await loop.run_in_executor(None, fold, self._folder / FILE, self._vfs)
+        try:
+            return await loop.run_in_executor(None, fold, self._folder / FILE, self._vfs)
+        except apsw.Error as error:
+            raise Unavailable(
+                f"the write-ahead log in {self._folder} cannot be folded now: {error}",
+                hint="it is tried again; look at the disk if it repeats",
+            ) from error
 
     # ── watching ─────────────────────────────────────────────────────────────
 
