@@ -22,10 +22,12 @@ from pipo.journal.sqlite_journal import Recovery, SqliteJournal
 from pipo.lang.model import Pipeline
 from pipo_runner.pipeline.admission import Admission
 from pipo_runner.pipeline.body_budget import BodyBudget
+from pipo_runner.pipeline.endings import Endings
 from pipo_runner.pipeline.executor import Executor
 from pipo_runner.pipeline.ids import PacketIds
 from pipo_runner.pipeline.intake import PipelineIntake
 from pipo_runner.pipeline.measures import Measures
+from pipo_runner.pipeline.pausing import Pausing
 from pipo_runner.pipeline.plan import Plan
 from pipo_runner.pipeline.pushing import Pushes
 from pipo_runner.pipeline.rates import MinuteRate
@@ -61,6 +63,8 @@ class Parts:
 
     pending: Pending
     admission: Admission
+    pausing: Pausing
+    endings: Endings
     executor: Executor
     writing: OutputStage
     verifications: Verifications
@@ -83,10 +87,18 @@ def assemble(pipeline: Pipeline, around: Surroundings, recovery: Recovery) -> Pa
     pending = Pending(settlement)
     admission = Admission(buffer_max=pipeline.buffer_max, pending=len(recovery.units))
     rate = MinuteRate()
+    pausing = Pausing(
+        journal=around.journal,
+        clock=around.clock,
+        log=around.context.log,
+        reason=recovery.pause_reason,
+    )
+    endings = Endings(pending=pending, pausing=pausing)
     common: dict[str, Any] = {
         "journal": around.journal,
         "scopes": around.scopes,
         "pending": pending,
+        "endings": endings,
         "timers": around.timers,
         "clock": around.clock,
         "redact": around.redact,
@@ -110,6 +122,12 @@ def assemble(pipeline: Pipeline, around: Surroundings, recovery: Recovery) -> Pa
         serial=pipeline.concurrency == 1,
     )
     executor.output = writing
+    # A write that has not begun goes back before anybody flushes what is left.
+    pausing.on_pause += [executor.pause, verifications.pause, writing.give_back]
+    pausing.on_resume += [verifications.unpause, executor.unpause]
+    if pausing.reason is not None:
+        executor.pause()
+        verifications.pause()
     intake = PipelineIntake(
         journal=around.journal,
         admission=admission,
@@ -153,6 +171,8 @@ def assemble(pipeline: Pipeline, around: Surroundings, recovery: Recovery) -> Pa
     return Parts(
         pending=pending,
         admission=admission,
+        pausing=pausing,
+        endings=endings,
         executor=executor,
         writing=writing,
         verifications=verifications,

@@ -32,12 +32,12 @@ from pipo.connectors.contract import Refused, Settlement, StepCall
 from pipo.journal.changes import SAME as UNCHANGED
 from pipo.journal.changes import Change, Filtered, Retried, Stepped
 from pipo.payload import encode
+from pipo_runner.pipeline.endings import Ending, Endings, Failed
 from pipo_runner.pipeline.failures import (
     PACKET_ERRORS,
     DataDamaged,
     Failure,
     describe,
-    ending,
     packet_error,
 )
 from pipo_runner.pipeline.ledger import Ledger
@@ -72,6 +72,7 @@ class Executor:
         plan_of: Callable[[int], Plan],
         scopes: Scopes,
         pending: Pending,
+        endings: Endings,
         clock: Clock,
         concurrency: int,
         packet_limit: int,
@@ -84,6 +85,7 @@ class Executor:
         self._plan_of = plan_of
         self._scopes = scopes
         self._pending = pending
+        self._endings = endings
         self._clock = clock
         self._free = concurrency
         self._slots = concurrency
@@ -94,11 +96,12 @@ class Executor:
         self._timers = timers
         self._ready = ReadyQueue()
         self._open = False
+        self._paused = False
         self._scheduled = False
         # Changes of this turn: by depth of step, then the ends.
         self._steps: list[list[Change]] = []
         self._ends: list[Change] = []
-        self._ended: list[tuple[str, Settlement]] = []
+        self._ended: list[tuple[str, Settlement | None]] = []
         self.output: Stages
 
     # ── the queue ────────────────────────────────────────────────────────────
@@ -117,6 +120,26 @@ class Executor:
         """No further unit is taken; those in hand go on."""
         self._open = False
 
+    def pause(self) -> None:
+        """No unit is taken until `unpause`; those in hand are put back behind their step."""
+        self._paused = True
+
+    def unpause(self) -> None:
+        """Ready units are taken again."""
+        self._paused = False
+        self._wake()
+
+    @property
+    def taking(self) -> bool:
+        """Whether a unit may begin a step now."""
+        return self._open and not self._paused
+
+    def put_back(self, unit: Unit) -> None:
+        """A unit that may begin no step now gives its slot back and keeps its place (edge 302)."""
+        self._free += 1
+        self._ready.put(unit)
+        self._wake()
+
     def hold(self) -> None:
         """Takes a slot for a unit that an earlier run left with one; `release` gives it back."""
         self._free -= 1
@@ -127,12 +150,17 @@ class Executor:
         self._wake()
 
     @property
+    def serial(self) -> bool:
+        """Whether units go one by one, each to its end (L029)."""
+        return self._slots == 1
+
+    @property
     def in_hand(self) -> int:
         """Units that hold a slot now."""
         return self._slots - self._free
 
     def _wake(self) -> None:
-        if self._open and not self._scheduled and self._free > 0 and len(self._ready):
+        if self.taking and not self._scheduled and self._free > 0 and len(self._ready):
             self._scheduled = True
             self._timers.soon(self.turn)
 
@@ -145,7 +173,7 @@ class Executor:
             return
         self._scheduled = False
         taken = 0
-        while self._open and self._free > 0 and (unit := self._ready.pop()) is not None:
+        while self.taking and self._free > 0 and (unit := self._ready.pop()) is not None:
             self._free -= 1
             taken += 1
             if unit.data is UNLOADED:
@@ -175,19 +203,13 @@ class Executor:
         except DataDamaged as error:
             self._damaged(unit, error)
         else:
-            if not self._open:
-                # The run has ended meanwhile; nothing of the unit has begun.
-                self._free += 1
-                self._ready.put(unit)
-                return
             self._advance(unit)
         self._finish_turn()
 
     def resume(self, unit: Unit) -> None:
         """Continues a unit that already holds a slot, wherever its payload is."""
-        if not self._open:
-            self._free += 1
-            self.enqueue(unit)
+        if not self.taking:
+            self.put_back(unit)
         elif unit.data is UNLOADED:
             self._timers.spawn(self._load_then_run(unit), name=f"load {unit.id}")
         else:
@@ -204,10 +226,16 @@ class Executor:
         plan = self._plan_of(unit.version)
         depth = 0
         while unit.cursor not in (OUTPUT, VERIFY):
+            if not self.taking:
+                self.put_back(unit)
+                return
             if not self._step(unit, plan.nodes[unit.cursor], depth):
                 return
             depth += 1
-        self.output.join(unit, plan)
+        if self.taking:
+            self.output.join(unit, plan)
+        else:
+            self.put_back(unit)
 
     def _step(self, unit: Unit, node: PlannedNode, depth: int) -> bool:
         """Runs one node; False when the unit goes no further now."""
@@ -297,7 +325,7 @@ class Executor:
                     at=at,
                 )
             )
-            self._timers.after(move.ms / 1000.0, self.run_again, unit)
+            self._timers.after(move.ms / 1000.0, self.resume, unit)
             return False
         ms = (self._clock.monotonic() - unit.entered) * 1000.0
         failure = Failure("node.failed", node.id, message, move.attempts, ms)
@@ -311,9 +339,8 @@ class Executor:
             notes = (("node.failed_continued", {"error": journaled.message}),)
             self._record(unit, node, SAME, ms, notes, depth)
             return True
-        self._ends.append(ending(move.then, unit.id, journaled, node=node.id, at=at, ms=ms))
-        state = "filtered" if move.then == "drop" else "dead_lettered"
-        self._end(unit, Settlement(state, journaled.message))
+        failed = Failed(unit, journaled, node.id, at, ms)
+        self._end_as(self._endings.of(move.then, failed, lambda: self.enqueue(unit)), unit)
         return False
 
     def _damaged(self, unit: Unit, error: DataDamaged) -> None:
@@ -323,19 +350,24 @@ class Executor:
         code = "output.failed" if to_output else "node.failed"
         failure = Failure(code, where, str(error), unit.attempt)
         journaled = packet_error(failure, None, dict, self._redact)
-        self._ends.append(
-            ending("dead_letter", unit.id, journaled, node=where, at=self._clock.now_ms(), ms=0.0)
-        )
-        self._end(unit, Settlement("dead_lettered", journaled.message))
+        failed = Failed(unit, journaled, where, self._clock.now_ms(), 0.0)
+        self._end_as(self._endings.of("dead_letter", failed, lambda: self.enqueue(unit)), unit)
 
-    def _end(self, unit: Unit, settlement: Settlement) -> None:
+    def _end_as(self, ending: Ending, unit: Unit) -> None:
+        self._ends += ending.changes
+        self._end(unit, ending.settlement)
+
+    def _end(self, unit: Unit, settlement: Settlement | None) -> None:
         self._ended.append((unit.id, settlement))
         self._free += 1
 
-    def _after(self, ended: list[tuple[str, Settlement]], error: BaseException | None) -> None:
+    def _after(
+        self, ended: list[tuple[str, Settlement | None]], error: BaseException | None
+    ) -> None:
         if error is not None:
             # The journal hands it to the process, which starts anew: nobody else moves these units.
             raise error
         for unit_id, settlement in ended:
-            self._pending.settled((unit_id,), settlement)
+            if settlement is not None:
+                self._pending.settled((unit_id,), settlement)
         self._wake()

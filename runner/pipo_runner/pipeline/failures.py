@@ -1,4 +1,4 @@
-"""How a failed step ends: the error's text, and the changes that its policy asks for.
+"""How a failed step is told: the error's text, and the error as it is journaled.
 
 A policy that itself breaks (its message cannot be rendered) falls back to the
 plain message with a note; it never costs the unit (edge 9).
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipo.connectors.contract import ConnectorError
-from pipo.journal.changes import Change, DeadLettered, Dropped, PacketError
+from pipo.journal.changes import PacketError
 from pipo.lang.durations import show
 from pipo.lang.faults import LanguageError
 from pipo.lang.printing import mixed_text
@@ -80,10 +80,3 @@ def packet_error(
         node=failure.where,
         attempts=failure.attempts,
     )
-
-
-def ending(then: str, unit: str, error: PacketError, *, node: str, at: int, ms: float) -> Change:
-    """The change that ends a unit as its policy says."""
-    if then == "drop":
-        return Dropped(unit=unit, error=error, node=node, at=at, ms=ms)
-    return DeadLettered(unit=unit, error=error, node=node, at=at, ms=ms)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pipo.lang.model import ErrorPolicy
+    from pipo.lang.model import ErrorPolicy, Then
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Wait:
 class GiveUp:
     """The policy's `then` applies; `attempts` is how often the step ran."""
 
-    then: str
+    then: Then
     attempts: int
 
 

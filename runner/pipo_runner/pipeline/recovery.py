@@ -4,11 +4,17 @@ Idea. A unit resumes at its last committed step (R058). What was found on disk
 decides how, and the decision is a table: every finding matches exactly one row,
 and the log names the row. Nothing is guessed from time stamps.
 
-    row  written  settled by the write  wait left   decision
-    R1   no       -                     no          RUN: ready, in its old place in the queue
-    R2   no       -                     yes         WAIT: holds its slot, goes on when its wait is over
-    R3   yes      yes                   -           DELIVER: its write was its check (ack, none)
-    R4   yes      no                    -           VERIFY: not written again, checked anew
+    row  waits for  written  settled by the write  wait left   decision
+    R1   nobody     no       -                     no          RUN: ready, in its old place in the queue
+    R2   nobody     no       -                     yes         WAIT: holds its slot, goes on when its wait is over
+    R3   nobody     yes      yes                   -           DELIVER: its write was its check (ack, none)
+    R4   nobody     yes      no                    -           VERIFY: not written again, checked anew
+    R5   a resume   -        -                     -           HOLD: its step begins anew after the resume
+    R6   someone    -        -                     -           LEAVE: escalated, until it is resolved
+
+A held unit waits for a resume only where the pause goes on: after a clean stop or a halt it
+is one of R1 or R4. In a run that begins paused R1 and R2 are taken up and wait for the gate,
+and R3 and R4 are put off until the resume: nothing moves before (edge 303).
 
 R1 and R2 write with `repeat: recovered`: the write may have happened just before
 the crash, and its key is looked for from the last committed mark on. Rejected:
@@ -36,6 +42,8 @@ class Decision(Enum):
     WAIT = auto()
     DELIVER = auto()
     VERIFY = auto()
+    HOLD = auto()
+    LEAVE = auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +53,9 @@ class Finding:
     written: bool
     settled_by_write: bool
     wait_left: bool
+    held: bool
+    """A policy holds it, and the pause goes on."""
+    escalated: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +66,18 @@ class Row:
 
 
 TABLE: Final = (
-    Row("R1", lambda f: not f.written and not f.wait_left, Decision.RUN),
-    Row("R2", lambda f: not f.written and f.wait_left, Decision.WAIT),
-    Row("R3", lambda f: f.written and f.settled_by_write, Decision.DELIVER),
-    Row("R4", lambda f: f.written and not f.settled_by_write, Decision.VERIFY),
+    Row("R1", lambda f: _free(f) and not f.written and not f.wait_left, Decision.RUN),
+    Row("R2", lambda f: _free(f) and not f.written and f.wait_left, Decision.WAIT),
+    Row("R3", lambda f: _free(f) and f.written and f.settled_by_write, Decision.DELIVER),
+    Row("R4", lambda f: _free(f) and f.written and not f.settled_by_write, Decision.VERIFY),
+    Row("R5", lambda f: f.held and not f.escalated, Decision.HOLD),
+    Row("R6", lambda f: f.escalated, Decision.LEAVE),
 )
+
+
+def _free(found: Finding) -> bool:
+    """It waits for nobody."""
+    return not (found.held or found.escalated)
 
 
 def decide(finding: Finding) -> Row:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import dataclass, field
+from typing import Any, assert_never
 
 from pipo.connectors.contract import ConnectorError, Settlement
 from pipo.errors import Internal
 from pipo.journal import reads
-from pipo.journal.changes import Delivered
+from pipo.journal.changes import ESCALATED, Delivered
 from pipo.journal.recover import PendingUnit
 from pipo.journal.sqlite_journal import SqliteJournal
 from pipo.payload import BadPayload, decode
@@ -39,44 +41,112 @@ def loader(journal: SqliteJournal) -> Callable[[Unit], Awaitable[None]]:
     return load
 
 
+@dataclass(slots=True)
+class _Written:
+    """Written units, found in the order of the queue."""
+
+    delivered: list[tuple[str, str]] = field(default_factory=list)
+    """Those that their write has settled, with their check."""
+    unseen: list[tuple[Unit, Plan, bytes]] = field(default_factory=list)
+    """Those whose check begins anew, with the result of the write."""
+
+
 async def take_up(found: Sequence[PendingUnit], around: Surroundings, parts: Parts) -> Counter[str]:
-    """Every pending unit goes on; how many each row of the table took."""
-    delivered: list[tuple[str, str]] = []
+    """Every pending unit goes on; how many each row of the table took.
+
+    In a run that begins paused what would move at once waits for the resume.
+    """
     rows: Counter[str] = Counter()
+    written = _Written()
     for row in found:
         unit, plan = unit_of(row), around.plans.of(row.version)
-        # How long the step took is counted from here: the earlier run's clock is gone.
-        unit.entered = around.clock.monotonic()
         parts.pending.add(unit)
         left_ms = _wait_left_ms(unit, plan, around.clock.now_ms())
-        finding = Finding(
-            written=unit.cursor == VERIFY,
-            settled_by_write=plan.settled_by_write,
-            wait_left=left_ms > 0,
-        )
-        decided = decide(finding)
+        decided = decide(_finding(row, unit, plan, left_ms, parts))
         rows[decided.label] += 1
-        match decided.decision:
-            case Decision.RUN:
-                parts.executor.enqueue(unit)
-            case Decision.WAIT:
-                # Its slot stays its own, as before the restart (edge 106).
-                parts.executor.hold()
-                around.timers.after(left_ms / 1000.0, parts.executor.resume, unit)
-            case Decision.DELIVER:
-                delivered.append((unit.id, plan.check))
-            case Decision.VERIFY:
-                if around.plans.current().pipeline.concurrency == 1:
-                    unit.holds_slot = True
-                    parts.executor.hold()
-                await _verify_again(unit, plan, row.result or b"null", around, parts)
-    if delivered:
+        _carry_out(decided.decision, row, unit, plan, left_ms, written, around, parts)
+    if parts.pausing.reason is None:
+        await _go_on(written, around, parts)
+    else:
+        parts.pausing.later(
+            lambda: _spawned(around, _go_on(written, around, parts), "take up what was written")
+        )
+    return rows
+
+
+def _finding(row: PendingUnit, unit: Unit, plan: Plan, left_ms: float, parts: Parts) -> Finding:
+    return Finding(
+        written=unit.cursor == VERIFY,
+        settled_by_write=plan.settled_by_write,
+        wait_left=left_ms > 0,
+        held=row.held is not None and parts.pausing.reason is not None,
+        escalated=row.state == ESCALATED,
+    )
+
+
+def _carry_out(
+    decision: Decision,
+    row: PendingUnit,
+    unit: Unit,
+    plan: Plan,
+    left_ms: float,
+    written: _Written,
+    around: Surroundings,
+    parts: Parts,
+) -> None:
+    # How long the step took is counted from here: the earlier run's clock is gone.
+    unit.entered = around.clock.monotonic()
+    match decision:
+        case Decision.RUN:
+            parts.executor.enqueue(unit)
+        case Decision.WAIT:
+            # Its slot stays its own, as before the restart (edge 106).
+            parts.executor.hold()
+            around.timers.after(left_ms / 1000.0, parts.executor.resume, unit)
+        case Decision.DELIVER:
+            written.delivered.append((unit.id, plan.check))
+        case Decision.VERIFY:
+            _keep_slot(unit, parts)
+            written.unseen.append((unit, plan, row.result or b"null"))
+        case Decision.HOLD:
+            result = row.result or b"null"
+            parts.endings.hold(unit, lambda: _begin_anew(unit, plan, result, around, parts))
+        case Decision.LEAVE:
+            parts.endings.set_aside(unit)
+        case _:
+            assert_never(decision)
+
+
+async def _go_on(written: _Written, around: Surroundings, parts: Parts) -> None:
+    for unit, plan, result in written.unseen:
+        await _verify_again(unit, plan, result, around, parts)
+    if written.delivered:
         at = around.clock.now_ms()
         await around.journal.commit(
-            *(Delivered(one, None, at, check=check) for one, check in delivered)
+            *(Delivered(one, None, at, check=check) for one, check in written.delivered)
         )
-        parts.pending.settled((one for one, _ in delivered), Settlement("delivered"))
-    return rows
+        settled = (one for one, _ in written.delivered)
+        parts.pending.settled(settled, Settlement("delivered"))
+
+
+def _begin_anew(unit: Unit, plan: Plan, result: bytes, around: Surroundings, parts: Parts) -> None:
+    """The step of a unit that was held: a check is asked again, everything else runs again."""
+    if unit.cursor == VERIFY:
+        _keep_slot(unit, parts)
+        _spawned(around, _verify_again(unit, plan, result, around, parts), f"verify {unit.id}")
+    else:
+        parts.executor.enqueue(unit)
+
+
+def _keep_slot(unit: Unit, parts: Parts) -> None:
+    """With one slot a written unit keeps it until it settles (L029)."""
+    if parts.executor.serial:
+        unit.holds_slot = True
+        parts.executor.hold()
+
+
+def _spawned(around: Surroundings, work: Coroutine[Any, Any, None], name: str) -> None:
+    around.timers.spawn(work, name=name)
 
 
 def _wait_left_ms(unit: Unit, plan: Plan, now_ms: int) -> float:
@@ -98,7 +168,15 @@ async def _verify_again(
         scope["meta"] = around.scopes.meta(unit, "output", key=unit.key)
         settings = plan.output_settings.render(scope)
     except PACKET_ERRORS as error:
-        parts.verifications.refuse(unit, plan, result, describe(error))
+        parts.verifications.refuse(
+            unit,
+            plan,
+            result,
+            describe(error),
+            lambda: _spawned(
+                around, _verify_again(unit, plan, result, around, parts), f"verify {unit.id}"
+            ),
+        )
         return
     try:
         # A crash may have left a hot journal beside the database; a read-only checker

@@ -17,6 +17,7 @@ class Pending:
 
     def __init__(self, look_up: Callable[[str], Awaitable[Settlement]]) -> None:
         self._units: dict[str, Unit] = {}
+        self._aside: set[str] = set()
         self._waits: dict[str, list[asyncio.Future[Settlement]]] = {}
         self._look_up = look_up
         self._emptied: asyncio.Event | None = None
@@ -28,18 +29,38 @@ class Pending:
     def add(self, unit: Unit) -> None:
         self._units[unit.id] = unit
 
+    @property
+    def moving(self) -> int:
+        """How many are on their way: neither held nor escalated."""
+        return len(self._units) - len(self._aside)
+
+    def set_aside(self, unit_id: str) -> None:
+        """The unit waits for someone: it stays pending and holds up no drain (edge 156, 286)."""
+        if unit_id in self._units:
+            self._aside.add(unit_id)
+            self._look_whether_empty()
+
+    def back(self, unit_id: str) -> Unit | None:
+        """The unit moves again; None when it is not pending."""
+        self._aside.discard(unit_id)
+        return self._units.get(unit_id)
+
     def settled(self, unit_ids: Iterable[str], settlement: Settlement) -> None:
         """These units have ended and their end is durable."""
         ended: list[Unit] = []
         for unit_id in unit_ids:
             unit = self._units.pop(unit_id, None)
+            self._aside.discard(unit_id)
             if unit is not None:
                 ended.append(unit)
             for wait in self._waits.pop(unit_id, ()):
                 if not wait.done():
                     wait.set_result(settlement)
         self.on_settled(ended, settlement)
-        if not self._units:
+        self._look_whether_empty()
+
+    def _look_whether_empty(self) -> None:
+        if not self.moving:
             self.give_up_waiting()
 
     def give_up_waiting(self) -> None:
@@ -74,8 +95,8 @@ class Pending:
         self._waits.clear()
 
     async def emptied(self, timeout_s: float) -> bool:
-        """Whether nothing is pending any more, waiting up to `timeout_s`."""
-        if self._units:
+        """Whether nothing is on its way any more, waiting up to `timeout_s`."""
+        if self.moving:
             self._emptied = asyncio.Event()
             try:
                 async with asyncio.timeout(timeout_s):
@@ -84,7 +105,7 @@ class Pending:
                 pass
             finally:
                 self._emptied = None
-        return not self._units
+        return not self.moving
 
 
 def _nobody(ended: list[Unit], settlement: Settlement) -> None:

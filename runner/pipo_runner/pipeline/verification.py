@@ -32,9 +32,10 @@ from pipo.clock import Clock
 from pipo.connectors.contract import OutputRole, Settlement
 from pipo.crashpoints import reach
 from pipo.errors import Unavailable
-from pipo.journal.changes import Change, DeadLettered, Delivered, Unverified
+from pipo.journal.changes import Delivered, Unverified
 from pipo.payload import encode
 from pipo.rpc.stubs import checker_pb2 as pb
+from pipo_runner.pipeline.endings import Endings, Failed
 from pipo_runner.pipeline.executor import Executor
 from pipo_runner.pipeline.failures import (
     PACKET_ERRORS,
@@ -67,10 +68,12 @@ class Waiting:
     target: bytes
     result: bytes
     written: float
-    """When its write was committed, on the monotonic clock."""
+    """When its write was committed, or its last pause over, on the monotonic clock."""
     offer_no: int = 0
     deadline: float | None = None
     holder: Attached | None = None
+    again: Callable[[], None] | None = None
+    """Asks anew for a check that could not be rendered."""
 
     @property
     def bytes(self) -> int:
@@ -114,6 +117,7 @@ class Verifications:
         executor: Executor,
         scopes: Scopes,
         pending: Pending,
+        endings: Endings,
         timers: Timers,
         clock: Clock,
         role_of: Callable[[Plan], OutputRole],
@@ -125,6 +129,7 @@ class Verifications:
         self._executor = executor
         self._scopes = scopes
         self._pending = pending
+        self._endings = endings
         self._timers = timers
         self._clock = clock
         self._role_of = role_of
@@ -137,6 +142,7 @@ class Verifications:
         self._sweeping = False
         self._told = False
         self._closed = False
+        self._paused = False
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -155,7 +161,9 @@ class Verifications:
         except Exception as error:
             if not isinstance(error, PACKET_ERRORS):
                 self._log("error", "the check failed unexpectedly", exc_info=error)
-            self.refuse(unit, plan, result, describe(error))
+            self.refuse(
+                unit, plan, result, describe(error), lambda: self.add(unit, plan, settings, result)
+            )
             return
         waiting = Waiting(
             unit=unit,
@@ -170,9 +178,14 @@ class Verifications:
         self._waiting[unit.id] = waiting
         self._offer(waiting)
 
-    def refuse(self, unit: Unit, plan: Plan, result: bytes, message: str) -> None:
-        """A written unit whose check cannot be asked: it fails like one that was never seen."""
-        waiting = Waiting(unit, plan, b"{}", b"{}", result, self._clock.monotonic())
+    def refuse(
+        self, unit: Unit, plan: Plan, result: bytes, message: str, again: Callable[[], None]
+    ) -> None:
+        """A written unit whose check cannot be asked: it fails like one that was never seen.
+
+        After a pause `again` asks once more.
+        """
+        waiting = Waiting(unit, plan, b"{}", b"{}", result, self._clock.monotonic(), again=again)
         self._fail(waiting, pb.Verdict(message=message), None)
 
     def _render(self, unit: Unit, plan: Plan, result: bytes) -> bytes:
@@ -181,7 +194,37 @@ class Verifications:
         scope = self._scopes.check(unit, plan, result)
         return encode(dict(plan.check_settings.render(scope)))
 
+    # ── a pause ──────────────────────────────────────────────────────────────
+
+    def pause(self) -> None:
+        """None is offered from now on; what a checker has goes on (edge 208)."""
+        self._paused = True
+
+    def unpause(self) -> None:
+        """What waits is offered, each with its full `within`."""
+        self._paused = False
+        for waiting in self._unassigned:
+            waiting.deadline = None
+        self._refill()
+        if self._unassigned and not self._checkers:
+            self._miss_checker()
+
+    def _verify_again(self, waiting: Waiting) -> None:
+        """A unit that was held at its check: it is not written again (edge 209)."""
+        if self._executor.serial:
+            waiting.unit.holds_slot = True
+            self._executor.hold()
+        if waiting.again is not None:
+            waiting.again()
+            return
+        waiting.written, waiting.deadline = self._clock.monotonic(), None
+        self._waiting[waiting.unit.id] = waiting
+        self._offer(waiting)
+
     def _offer(self, waiting: Waiting) -> None:
+        if self._paused:
+            self._unassigned.append(waiting)
+            return
         checker = max(self._checkers, key=lambda c: c.room, default=None)
         if checker is None or checker.room <= 0:
             self._unassigned.append(waiting)
@@ -290,7 +333,7 @@ class Verifications:
             yield pb.VerificationsReply(verifications=group, withdrawn=withdrawn)
 
     def _refill(self) -> None:
-        while self._unassigned and any(c.room > 0 for c in self._checkers):
+        while self._unassigned and not self._paused and any(c.room > 0 for c in self._checkers):
             waiting = self._unassigned.popleft()
             if self._waiting.get(waiting.unit.id) is waiting:
                 self._offer(waiting)
@@ -350,7 +393,9 @@ class Verifications:
                     Delivered(w.unit.id, evidence or None, at, check=w.plan.check)
                     for w, evidence in passed
                 ),
-                done=lambda error: self._after([w for w, _ in passed], "delivered", "", error),
+                done=lambda error: self._after(
+                    [w for w, _ in passed], Settlement("delivered"), error
+                ),
             )
         self._refill()
 
@@ -400,29 +445,37 @@ class Verifications:
         )
         at = self._clock.now_ms()
         evidence = masked_json(verdict.evidence, self._redact) or None
-        changes: list[Change] = [
-            Unverified(
-                unit=unit.id,
-                error=error,
-                evidence=evidence,
-                at=at,
-                check=plan.check,
-                verdict="refused" if verdict.outcome == pb.Verdict.OUTCOME_REFUSED else "failed",
-            ),
-            DeadLettered(unit=unit.id, error=error, node=VERIFY, at=at, ms=elapsed_ms),
-        ]
+        unverified = Unverified(
+            unit=unit.id,
+            error=error,
+            evidence=evidence,
+            at=at,
+            check=plan.check,
+            verdict="refused" if verdict.outcome == pb.Verdict.OUTCOME_REFUSED else "failed",
+        )
+        ending = self._endings.of(
+            plan.pipeline.delivered.on_fail.then,
+            Failed(unit, error, VERIFY, at, elapsed_ms),
+            lambda: self._verify_again(waiting),
+        )
+        waiting.holder = None
         self._journal.submit(
-            *changes,
-            done=lambda failed: self._after([waiting], "dead_lettered", error.message, failed),
+            unverified,
+            *ending.changes,
+            done=lambda failed: self._after([waiting], ending.settlement, failed),
         )
 
     def _after(
-        self, waiting: list[Waiting], state: str, message: str, error: BaseException | None
+        self, waiting: list[Waiting], settlement: Settlement | None, error: BaseException | None
     ) -> None:
         if error is not None:
             # The journal hands it to the process, which starts anew: nobody else moves these units.
             raise error
-        self._pending.settled((w.unit.id for w in waiting), Settlement(state, message))
-        slots = sum(w.unit.holds_slot for w in waiting)
+        if settlement is not None:
+            self._pending.settled((w.unit.id for w in waiting), settlement)
+        slots = 0
+        for one in waiting:
+            slots += one.unit.holds_slot
+            one.unit.holds_slot = False
         if slots:
             self._executor.release(slots)

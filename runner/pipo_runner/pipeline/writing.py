@@ -40,13 +40,14 @@ from pipo.connectors.contract import (
 )
 from pipo.crashpoints import reach
 from pipo.journal.changes import Change, Delivered, Marked, Retried, Writing, Written
+from pipo.lang.model import Then
 from pipo.payload import encode
+from pipo_runner.pipeline.endings import Endings, Failed
 from pipo_runner.pipeline.executor import Executor
 from pipo_runner.pipeline.failures import (
     PACKET_ERRORS,
     Failure,
     describe,
-    ending,
     packet_error,
 )
 from pipo_runner.pipeline.ledger import Ledger
@@ -93,6 +94,7 @@ class OutputStage:
         executor: Executor,
         scopes: Scopes,
         pending: Pending,
+        endings: Endings,
         timers: Timers,
         clock: Clock,
         redact: Callable[[str], str],
@@ -105,6 +107,7 @@ class OutputStage:
         self._executor = executor
         self._scopes = scopes
         self._pending = pending
+        self._endings = endings
         self._timers = timers
         self._clock = clock
         self._redact = redact
@@ -115,7 +118,7 @@ class OutputStage:
         self._busy: set[str] = set()
         self._idle: asyncio.Event | None = None
         self._refusals: list[Change] = []
-        self._refused: list[tuple[Unit, Settlement]] = []
+        self._refused: list[tuple[Unit, Settlement | None]] = []
 
     # ── arriving ─────────────────────────────────────────────────────────────
 
@@ -143,6 +146,13 @@ class OutputStage:
             if place not in self._busy:
                 self._busy.add(place)
                 self._timers.spawn(self._write_place(place), name=f"write {place}")
+
+    def give_back(self) -> None:
+        """Units whose write has not begun go back to the queue, each to its old place."""
+        waiting, self._waiting = self._waiting, {}
+        for group in waiting.values():
+            for prepared in group:
+                self._executor.put_back(prepared.unit)
 
     async def idle(self, timeout_s: float) -> bool:
         """Whether no write is in flight, waiting up to `timeout_s` for those that are."""
@@ -318,6 +328,8 @@ class OutputStage:
             hopeless=isinstance(error, Refused),
         )
         message = self._redact(describe(error))
+        # The write may have happened without our knowing (design §4).
+        unit.repeat = "recovered" if unit.repeat == "first" else unit.repeat
         if isinstance(move, Wait):
             at = self._clock.now_ms()
             self._refusals.append(
@@ -331,8 +343,6 @@ class OutputStage:
                     at=at,
                 )
             )
-            # The write may have happened without our knowing (design §4).
-            unit.repeat = "recovered" if unit.repeat == "first" else unit.repeat
             self._timers.after(move.ms / 1000.0, self._again, unit, plan, prepared)
             return
         ms = (self._clock.monotonic() - unit.entered) * 1000.0
@@ -340,13 +350,15 @@ class OutputStage:
         self._end(unit, plan, failure, move.then, "output")
 
     def _again(self, unit: Unit, plan: Plan, prepared: Prepared | None) -> None:
-        if prepared is None:
+        if not self._executor.taking:
+            self._executor.put_back(unit)
+        elif prepared is None:
             self.join(unit, plan)
         else:
             self._waiting.setdefault(prepared.place, []).append(prepared)
         self.flush()
 
-    def _end(self, unit: Unit, plan: Plan, failure: Failure, then: str, template: str) -> None:
+    def _end(self, unit: Unit, plan: Plan, failure: Failure, then: Then, template: str) -> None:
         error = packet_error(
             failure,
             plan.messages[template],
@@ -356,19 +368,19 @@ class OutputStage:
             ),
             self._redact,
         )
-        at = self._clock.now_ms()
-        self._refusals.append(
-            ending(then, unit.id, error, node=OUTPUT, at=at, ms=failure.elapsed_ms)
-        )
-        self._refused.append((unit, Settlement("dead_lettered", error.message)))
+        failed = Failed(unit, error, OUTPUT, self._clock.now_ms(), failure.elapsed_ms)
+        ending = self._endings.of(then, failed, lambda: self._executor.enqueue(unit))
+        self._refusals += ending.changes
+        self._refused.append((unit, ending.settlement))
 
     def _after_end(
-        self, refused: list[tuple[Unit, Settlement]], error: BaseException | None
+        self, refused: list[tuple[Unit, Settlement | None]], error: BaseException | None
     ) -> None:
         if error is not None:
             raise error
         for unit, settlement in refused:
-            self._pending.settled((unit.id,), settlement)
+            if settlement is not None:
+                self._pending.settled((unit.id,), settlement)
         self._executor.release(len(refused))
 
 

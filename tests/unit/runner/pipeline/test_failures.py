@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from pipo.connectors.contract import Refused, WriteFailed
-from pipo.journal.changes import DeadLettered, Dropped, PacketError
+from pipo.journal.changes import PacketError
 from pipo.lang.faults import LanguageError
 from pipo.lang.templates import compile_template
-from pipo_runner.pipeline.failures import Failure, describe, ending, packet_error
+from pipo_runner.pipeline.failures import Failure, describe, packet_error
 from pipo_runner.pipeline.rendering import RenderError
 
 FAILURE = Failure("node.failed", "shape", "no ink", 3, 1500.0, rule="data.n > 1")
@@ -80,13 +80,3 @@ def test_a_scope_that_cannot_be_made_falls_back_too() -> None:
 def test_the_whole_message_is_redacted() -> None:
     made = error_with("${error.message} for ${data}", {"data": "s3cr3t"}, lambda t: t[:6] + "***")
     assert made.message == "no ink***"
-
-
-def test_a_policy_ends_a_unit() -> None:
-    error = error_with(None)
-    assert ending("drop", "u1", error, node="shape", at=5, ms=2.0) == Dropped(
-        "u1", error, "shape", 5, 2.0
-    )
-    assert ending("dead_letter", "u1", error, node="shape", at=5, ms=2.0) == DeadLettered(
-        "u1", error, "shape", 5, 2.0
-    )

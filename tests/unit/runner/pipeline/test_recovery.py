@@ -8,7 +8,7 @@ import pytest
 
 from pipo_runner.pipeline.recovery import TABLE, Decision, Finding, decide
 
-EVERY = [Finding(*flags) for flags in product((False, True), repeat=3)]
+EVERY = [Finding(*flags) for flags in product((False, True), repeat=5)]
 
 
 @pytest.mark.parametrize("finding", EVERY, ids=str)
@@ -23,4 +23,10 @@ def test_no_row_is_dead() -> None:
 def test_a_written_unit_is_never_written_again() -> None:
     for finding in EVERY:
         if finding.written:
-            assert decide(finding).decision in (Decision.DELIVER, Decision.VERIFY)
+            assert decide(finding).decision not in (Decision.RUN, Decision.WAIT)
+
+
+def test_what_waits_for_someone_is_left_to_them() -> None:
+    for finding in EVERY:
+        waits = finding.held or finding.escalated
+        assert (decide(finding).decision in (Decision.HOLD, Decision.LEAVE)) is waits
