@@ -14,6 +14,7 @@ _HINTS = {
     errno.ENOSPC: "free some disk space",
     errno.EDQUOT: "free some of the quota",
     errno.EROFS: "the file system is mounted read-only",
+    errno.EBUSY: "a file that is mounted by itself cannot be replaced: mount its folder",
 }
 
 Identity = tuple[int, int]

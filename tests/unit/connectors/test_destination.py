@@ -23,7 +23,8 @@ def test_a_refused_path_names_process_owner_mode_and_the_mending_command(tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("number", "hint"), [(errno.ENOSPC, "disk space"), (errno.EROFS, "read-only")]
+    ("number", "hint"),
+    [(errno.ENOSPC, "disk space"), (errno.EROFS, "read-only"), (errno.EBUSY, "mount its folder")],
 )
 def test_what_has_a_way_out_says_it(number: int, hint: str) -> None:
     failed = destination.cannot_write("/x/out.db", OSError(number, os.strerror(number)))
