@@ -300,7 +300,7 @@ async def many_places_are_written_at_once(case: OutputCase, folder: Path) -> Non
     await asyncio.gather(*(write(output, place, ("b", case.good)) for place in places[:35]))
     await output.close()
     assert [len(case.keys(place)) for place in places] == [2] * 35 + [1] * 35
-    assert len({output.place(place) for place in places}) == 70
+    assert len({output.place(place, "k") for place in places}) == 70
 
 
 EVERY_OUTPUT: Sequence[Callable[[OutputCase, Path], Awaitable[None]]] = (

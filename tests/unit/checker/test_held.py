@@ -38,6 +38,8 @@ def test_passed_carries_its_evidence_with_the_moment() -> None:
 
 def test_not_yet_says_when_to_look_again() -> None:
     assert held.settle(make(), Pending("no row", {}), 5.1, AT) == pytest.approx(5.35)
+    asked = Pending("429", {}, pause_s=0.6)
+    assert held.settle(make(), asked, 5.1, AT) == pytest.approx(5.7)
 
 
 def test_not_yet_at_the_deadline_fails_with_what_was_missing() -> None:

@@ -58,3 +58,11 @@ def test_the_loop_always_ends_and_never_before_the_deadline(
     assert begun[0] == 0.0
     assert finished >= max(left_ms, 0) / 1000
     assert begun[-1] <= max(left_ms, 0) / 1000
+
+
+def test_a_pause_that_was_asked_for_is_kept_up_to_the_deadline() -> None:
+    made = rhythm.begin("follow_up", 0.0, within_left_ms=10_000, within_ms=10_000)
+    assert rhythm.next_look(made, 1.0, 3.0) == 4.0
+    assert rhythm.next_look(made, 1.0, 0.1) == 1.25
+    assert rhythm.next_look(made, 1.0, 60.0) == 10.0
+    assert rhythm.next_look(made, 10.0, 3.0) is None

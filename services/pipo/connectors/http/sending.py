@@ -14,6 +14,8 @@ grows by a thousand is the caller's to bound.
 from __future__ import annotations
 
 import asyncio
+import os
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from io import BytesIO
@@ -182,5 +184,6 @@ def _explained(error: Exception, timeout_s: float) -> tuple[str, str]:
 
 def _reason(error: OSError) -> str:
     """The system's own words, without the address that Python puts around them."""
-    reason = getattr(error, "reason", None) or error.strerror or type(error).__name__
-    return str(reason).partition(" [")[0].lower()
+    if error.errno and not isinstance(error, ssl.SSLError):
+        return os.strerror(error.errno).lower()
+    return str(getattr(error, "reason", None) or type(error).__name__).replace("_", " ").lower()

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from pipo.connectors.file.manifest import MANIFEST as FILE
+from pipo.connectors.http.manifest import MANIFEST as HTTP
 from pipo.connectors.sqlite.manifest import MANIFEST as SQLITE
 from pipo.lang.faults import LanguageError
 from pipo_runner.pipeline.rendering import PathTemplate, RenderError, Settings
@@ -200,6 +201,24 @@ def test_links_before_the_lane_are_the_authors(tmp_path: Path) -> None:
 def test_a_path_without_a_hole_is_made_once(tmp_path: Path) -> None:
     template = PathTemplate("./out/../day.jsonl", tmp_path)
     assert template.constant == str(tmp_path / "day.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("match", "expected"),
+    [
+        ("${data.none}", None),
+        ({"email": "${data.none}"}, {"email": None}),
+        ({"a": {"b": "${data.none}", "c": "${data.n}"}}, {"a": {"b": None, "c": 1}}),
+        ("x ${data.none}", "x "),
+    ],
+)
+def test_what_a_check_expects_does_not_become_less(
+    tmp_path: Path, match: Any, expected: Any
+) -> None:
+    """Else a packet without the field would pass whatever is there (edge 199)."""
+    schema = HTTP.checks["follow_up"].schema
+    raw = {"url": "http://h/", "match": match}
+    assert render(raw, {"n": 1}, tmp_path, schema)["match"] == expected
 
 
 def test_a_checks_path_keeps_the_same_rules(tmp_path: Path) -> None:
