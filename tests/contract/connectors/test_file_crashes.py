@@ -103,6 +103,31 @@ async def test_what_was_written_survives_a_power_cut(
         assert found == [*before, "b", "c", "d"]
 
 
+@pytest.mark.parametrize("file_format", LOGGED)
+async def test_a_crash_at_any_moment_of_the_mending(
+    file_format: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three times: an append cut short, one that lacks its `done`, and one whose last record was cut."""
+    where = settings(tmp_path, file_format)
+    output = file_case(file_format).build(tmp_path)
+    await write(output, where, ("a", data_of("a")))
+    await write(output, where, ("b", data_of("b")), ("c", data_of("c")))
+    await output.close()
+    whole, log = content(where), side_file(where).read_bytes()
+    begun = log[: log.rindex(b'["done"')]
+    for left, known in ((whole[:-5], begun), (whole, begun), (whole[:-5], log)):
+        restore(tmp_path, {Path(where["path"]).name: left, side_file(where).name: known})
+        mending = file_case(file_format).build(tmp_path)
+        with monkeypatch.context() as patch:
+            disk = Disk(patch, tmp_path)
+            await mending.recover(where)
+        await mending.close()
+        for files in disk.files():
+            restore(tmp_path, files)
+            found = await after_a_crash(where, tmp_path, {}, "b", "c", "d")
+            assert sorted(found) == list("abcd"), files
+
+
 @pytest.mark.seed("O033")
 @pytest.mark.slow
 @pytest.mark.parametrize("file_format", FORMATS)

@@ -12,6 +12,10 @@ import pytest
 
 from pipo.connectors.contract import Refused, Repeat, WriteFailed
 from pipo.connectors.file import lookup
+from pipo.connectors.file.appending import AppendedFile
+from pipo.connectors.file.arrays import ArrayFile
+from pipo.connectors.file.logged import LoggedFile
+from pipo.connectors.file.records import record
 from tests.contract.connectors import contract
 from tests.contract.connectors.contract import OutputCase, failed, unit, write
 from tests.contract.connectors.files import (
@@ -265,6 +269,31 @@ async def test_many_records_are_searched_without_keeping_their_keys(
     await write(output, where, ("k0", {"n": 1}), ("last", {"n": 1}), repeat="repeated")
     await output.close()
     assert ids(where) == [*names, "last"]
+
+
+def unheard(message: str, **keys: object) -> None:
+    """A log that nobody reads."""
+
+
+@pytest.mark.parametrize("file_format", ["jsonl", "json", "text"])
+def test_kept_keys_are_let_go_when_they_become_too_many(
+    file_format: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lookup, "KEYS_KEPT_MAX", 5)
+    path = str(tmp_path / "a")
+    writer: Any = {
+        "jsonl": AppendedFile(path, 0),
+        "json": ArrayFile(path, warn=unheard),
+        "text": LoggedFile(path, 0, rows=None, warn=unheard),
+    }[file_format]
+    kept = []
+    for number in range(8):
+        repeat: Repeat = "repeated" if number == 1 else "first"
+        made = record(unit(f"k{number}", 1, {}, repeat), file_format, "append")
+        writer.write([made], atomic=False)
+        kept.append(writer._keys and len(writer._keys))
+    writer.close()
+    assert kept == [None, 2, 3, 4, 5, None, None, None]
 
 
 @pytest.mark.parametrize("file_format", FORMATS)
