@@ -72,6 +72,16 @@ class PipelineStub:
                 request_serializer=pipo_dot_v1_dot_pipo__pb2.StopRequest.SerializeToString,
                 response_deserializer=pipo_dot_v1_dot_pipo__pb2.StopReply.FromString,
                 _registered_method=True)
+        self.Pause = channel.unary_unary(
+                '/pipo.v1.Pipeline/Pause',
+                request_serializer=pipo_dot_v1_dot_pipo__pb2.PauseRequest.SerializeToString,
+                response_deserializer=pipo_dot_v1_dot_pipo__pb2.PauseReply.FromString,
+                _registered_method=True)
+        self.Resume = channel.unary_unary(
+                '/pipo.v1.Pipeline/Resume',
+                request_serializer=pipo_dot_v1_dot_pipo__pb2.ResumeRequest.SerializeToString,
+                response_deserializer=pipo_dot_v1_dot_pipo__pb2.ResumeReply.FromString,
+                _registered_method=True)
         self.ListPackets = channel.unary_unary(
                 '/pipo.v1.Pipeline/ListPackets',
                 request_serializer=pipo_dot_v1_dot_pipo__pb2.ListPacketsRequest.SerializeToString,
@@ -147,6 +157,18 @@ class PipelineServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Pause(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Resume(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListPackets(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -215,6 +237,16 @@ def add_PipelineServicer_to_server(servicer, server):
                     servicer.Stop,
                     request_deserializer=pipo_dot_v1_dot_pipo__pb2.StopRequest.FromString,
                     response_serializer=pipo_dot_v1_dot_pipo__pb2.StopReply.SerializeToString,
+            ),
+            'Pause': grpc.unary_unary_rpc_method_handler(
+                    servicer.Pause,
+                    request_deserializer=pipo_dot_v1_dot_pipo__pb2.PauseRequest.FromString,
+                    response_serializer=pipo_dot_v1_dot_pipo__pb2.PauseReply.SerializeToString,
+            ),
+            'Resume': grpc.unary_unary_rpc_method_handler(
+                    servicer.Resume,
+                    request_deserializer=pipo_dot_v1_dot_pipo__pb2.ResumeRequest.FromString,
+                    response_serializer=pipo_dot_v1_dot_pipo__pb2.ResumeReply.SerializeToString,
             ),
             'ListPackets': grpc.unary_unary_rpc_method_handler(
                     servicer.ListPackets,
@@ -431,6 +463,60 @@ class Pipeline:
             '/pipo.v1.Pipeline/Stop',
             pipo_dot_v1_dot_pipo__pb2.StopRequest.SerializeToString,
             pipo_dot_v1_dot_pipo__pb2.StopReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Pause(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pipo.v1.Pipeline/Pause',
+            pipo_dot_v1_dot_pipo__pb2.PauseRequest.SerializeToString,
+            pipo_dot_v1_dot_pipo__pb2.PauseReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Resume(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pipo.v1.Pipeline/Resume',
+            pipo_dot_v1_dot_pipo__pb2.ResumeRequest.SerializeToString,
+            pipo_dot_v1_dot_pipo__pb2.ResumeReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -49,6 +49,8 @@ class PipelineStub:
     Push: _grpc.UnaryUnaryMultiCallable[_pipo_pb2.PushRequest, _pipo_pb2.PushReply]
     PushStream: _grpc.StreamStreamMultiCallable[_pipo_pb2.PushStreamRequest, _pipo_pb2.PushStreamReply]
     Stop: _grpc.UnaryUnaryMultiCallable[_pipo_pb2.StopRequest, _pipo_pb2.StopReply]
+    Pause: _grpc.UnaryUnaryMultiCallable[_pipo_pb2.PauseRequest, _pipo_pb2.PauseReply]
+    Resume: _grpc.UnaryUnaryMultiCallable[_pipo_pb2.ResumeRequest, _pipo_pb2.ResumeReply]
     ListPackets: _grpc.UnaryUnaryMultiCallable[_pipo_pb2.ListPacketsRequest, _pipo_pb2.ListPacketsReply]
     Inspect: _grpc.UnaryUnaryMultiCallable[_pipo_pb2.InspectRequest, _packet_pb2.Trace]
     ListEvents: _grpc.UnaryUnaryMultiCallable[_pipo_pb2.ListEventsRequest, _pipo_pb2.ListEventsReply]
@@ -69,6 +71,8 @@ class PipelineAsyncStub(PipelineStub):
     Push: _aio.UnaryUnaryMultiCallable[_pipo_pb2.PushRequest, _pipo_pb2.PushReply]  # type: ignore[assignment]
     PushStream: _aio.StreamStreamMultiCallable[_pipo_pb2.PushStreamRequest, _pipo_pb2.PushStreamReply]  # type: ignore[assignment]
     Stop: _aio.UnaryUnaryMultiCallable[_pipo_pb2.StopRequest, _pipo_pb2.StopReply]  # type: ignore[assignment]
+    Pause: _aio.UnaryUnaryMultiCallable[_pipo_pb2.PauseRequest, _pipo_pb2.PauseReply]  # type: ignore[assignment]
+    Resume: _aio.UnaryUnaryMultiCallable[_pipo_pb2.ResumeRequest, _pipo_pb2.ResumeReply]  # type: ignore[assignment]
     ListPackets: _aio.UnaryUnaryMultiCallable[_pipo_pb2.ListPacketsRequest, _pipo_pb2.ListPacketsReply]  # type: ignore[assignment]
     Inspect: _aio.UnaryUnaryMultiCallable[_pipo_pb2.InspectRequest, _packet_pb2.Trace]  # type: ignore[assignment]
     ListEvents: _aio.UnaryUnaryMultiCallable[_pipo_pb2.ListEventsRequest, _pipo_pb2.ListEventsReply]  # type: ignore[assignment]
@@ -128,6 +132,20 @@ class PipelineServicer(metaclass=_abc_1.ABCMeta):
         request: _pipo_pb2.StopRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_pipo_pb2.StopReply, _abc.Awaitable[_pipo_pb2.StopReply]]: ...
+
+    @_abc_1.abstractmethod
+    def Pause(
+        self,
+        request: _pipo_pb2.PauseRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pipo_pb2.PauseReply, _abc.Awaitable[_pipo_pb2.PauseReply]]: ...
+
+    @_abc_1.abstractmethod
+    def Resume(
+        self,
+        request: _pipo_pb2.ResumeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pipo_pb2.ResumeReply, _abc.Awaitable[_pipo_pb2.ResumeReply]]: ...
 
     @_abc_1.abstractmethod
     def ListPackets(

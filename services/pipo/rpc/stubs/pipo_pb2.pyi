@@ -226,6 +226,8 @@ class PipelineInfo(_message.Message):
     INPUTS_FIELD_NUMBER: _builtins.int
     RUNNER_FIELD_NUMBER: _builtins.int
     LAST_SEQ_FIELD_NUMBER: _builtins.int
+    PAUSED_REASON_FIELD_NUMBER: _builtins.int
+    HELD_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     file: _builtins.str
     state: _builtins.str
@@ -245,6 +247,10 @@ class PipelineInfo(_message.Message):
     """Checkers attached to the running pipeline."""
     runner: _builtins.str
     last_seq: _builtins.int
+    paused_reason: _builtins.str
+    """Why it is paused: manual, agent, stall, `error at <cursor>`; absent when it is not."""
+    held: _builtins.int
+    """Packets that a policy holds until the resume."""
     @_builtins.property
     def stats(self) -> Global___Stats: ...
     @_builtins.property
@@ -277,10 +283,12 @@ class PipelineInfo(_message.Message):
         inputs: _abc.Iterable[Global___InputInfo] | None = ...,
         runner: _builtins.str = ...,
         last_seq: _builtins.int = ...,
+        paused_reason: _builtins.str | None = ...,
+        held: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_error", b"_error", "_last_exit", b"_last_exit", "_listen", b"_listen", "_pid", b"_pid", "_started_at", b"_started_at", "error", b"error", "last_exit", b"last_exit", "listen", b"listen", "pid", b"pid", "started_at", b"started_at", "stats", b"stats"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_error", b"_error", "_last_exit", b"_last_exit", "_listen", b"_listen", "_paused_reason", b"_paused_reason", "_pid", b"_pid", "_started_at", b"_started_at", "error", b"error", "last_exit", b"last_exit", "listen", b"listen", "paused_reason", b"paused_reason", "pid", b"pid", "started_at", b"started_at", "stats", b"stats"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_error", b"_error", "_last_exit", b"_last_exit", "_listen", b"_listen", "_pid", b"_pid", "_started_at", b"_started_at", "checkers", b"checkers", "error", b"error", "file", b"file", "host", b"host", "inputs", b"inputs", "last_exit", b"last_exit", "last_seq", b"last_seq", "latency", b"latency", "listen", b"listen", "name", b"name", "notes", b"notes", "pid", b"pid", "restarts", b"restarts", "runner", b"runner", "started_at", b"started_at", "state", b"state", "stats", b"stats", "status", b"status", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_error", b"_error", "_last_exit", b"_last_exit", "_listen", b"_listen", "_paused_reason", b"_paused_reason", "_pid", b"_pid", "_started_at", b"_started_at", "checkers", b"checkers", "error", b"error", "file", b"file", "held", b"held", "host", b"host", "inputs", b"inputs", "last_exit", b"last_exit", "last_seq", b"last_seq", "latency", b"latency", "listen", b"listen", "name", b"name", "notes", b"notes", "paused_reason", b"paused_reason", "pid", b"pid", "restarts", b"restarts", "runner", b"runner", "started_at", b"started_at", "state", b"state", "stats", b"stats", "status", b"status", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__error: _TypeAlias = _typing.Literal["error"]  # noqa: Y015
     _WhichOneofArgType__error: _TypeAlias = _typing.Literal["_error", b"_error"]  # noqa: Y015
@@ -288,6 +296,8 @@ class PipelineInfo(_message.Message):
     _WhichOneofArgType__last_exit: _TypeAlias = _typing.Literal["_last_exit", b"_last_exit"]  # noqa: Y015
     _WhichOneofReturnType__listen: _TypeAlias = _typing.Literal["listen"]  # noqa: Y015
     _WhichOneofArgType__listen: _TypeAlias = _typing.Literal["_listen", b"_listen"]  # noqa: Y015
+    _WhichOneofReturnType__paused_reason: _TypeAlias = _typing.Literal["paused_reason"]  # noqa: Y015
+    _WhichOneofArgType__paused_reason: _TypeAlias = _typing.Literal["_paused_reason", b"_paused_reason"]  # noqa: Y015
     _WhichOneofReturnType__pid: _TypeAlias = _typing.Literal["pid"]  # noqa: Y015
     _WhichOneofArgType__pid: _TypeAlias = _typing.Literal["_pid", b"_pid"]  # noqa: Y015
     _WhichOneofReturnType__started_at: _TypeAlias = _typing.Literal["started_at"]  # noqa: Y015
@@ -298,6 +308,8 @@ class PipelineInfo(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__last_exit) -> _WhichOneofReturnType__last_exit | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__listen) -> _WhichOneofReturnType__listen | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__paused_reason) -> _WhichOneofReturnType__paused_reason | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__pid) -> _WhichOneofReturnType__pid | None: ...
     @_typing.overload
@@ -446,6 +458,102 @@ class StopReply(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___StopReply: _TypeAlias = StopReply  # noqa: Y015
+
+@_typing.final
+class PauseRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PIPELINE_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    pipeline: _builtins.str
+    reason: _builtins.str
+    """manual (the default) or agent."""
+    def __init__(
+        self,
+        *,
+        pipeline: _builtins.str = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["pipeline", b"pipeline", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PauseRequest: _TypeAlias = PauseRequest  # noqa: Y015
+
+@_typing.final
+class PauseReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PIPELINE_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    ALREADY_FIELD_NUMBER: _builtins.int
+    pipeline: _builtins.str
+    state: _builtins.str
+    """paused."""
+    already: _builtins.bool
+    """It was paused already, and keeps its first reason."""
+    def __init__(
+        self,
+        *,
+        pipeline: _builtins.str = ...,
+        state: _builtins.str = ...,
+        already: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["already", b"already", "pipeline", b"pipeline", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PauseReply: _TypeAlias = PauseReply  # noqa: Y015
+
+@_typing.final
+class ResumeRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PIPELINE_FIELD_NUMBER: _builtins.int
+    pipeline: _builtins.str
+    def __init__(
+        self,
+        *,
+        pipeline: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["pipeline", b"pipeline"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResumeRequest: _TypeAlias = ResumeRequest  # noqa: Y015
+
+@_typing.final
+class ResumeReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PIPELINE_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    ALREADY_FIELD_NUMBER: _builtins.int
+    pipeline: _builtins.str
+    state: _builtins.str
+    """active."""
+    already: _builtins.bool
+    """It was not paused."""
+    def __init__(
+        self,
+        *,
+        pipeline: _builtins.str = ...,
+        state: _builtins.str = ...,
+        already: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["already", b"already", "pipeline", b"pipeline", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResumeReply: _TypeAlias = ResumeReply  # noqa: Y015
 
 @_typing.final
 class PushRequest(_message.Message):

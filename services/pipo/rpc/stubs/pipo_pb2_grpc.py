@@ -61,6 +61,16 @@ class PipoStub:
                 request_serializer=pipo_dot_v1_dot_pipo__pb2.StopRequest.SerializeToString,
                 response_deserializer=pipo_dot_v1_dot_pipo__pb2.StopReply.FromString,
                 _registered_method=True)
+        self.Pause = channel.unary_unary(
+                '/pipo.v1.Pipo/Pause',
+                request_serializer=pipo_dot_v1_dot_pipo__pb2.PauseRequest.SerializeToString,
+                response_deserializer=pipo_dot_v1_dot_pipo__pb2.PauseReply.FromString,
+                _registered_method=True)
+        self.Resume = channel.unary_unary(
+                '/pipo.v1.Pipo/Resume',
+                request_serializer=pipo_dot_v1_dot_pipo__pb2.ResumeRequest.SerializeToString,
+                response_deserializer=pipo_dot_v1_dot_pipo__pb2.ResumeReply.FromString,
+                _registered_method=True)
         self.Push = channel.unary_unary(
                 '/pipo.v1.Pipo/Push',
                 request_serializer=pipo_dot_v1_dot_pipo__pb2.PushRequest.SerializeToString,
@@ -137,6 +147,20 @@ class PipoServicer:
 
     def Stop(self, request, context):
         """Drains and stops a pipeline, or stops it at once.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Pause(self, request, context):
+        """Holds a running pipeline: packets are accepted, and none moves until the resume.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Resume(self, request, context):
+        """Lets a paused pipeline go on.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -225,6 +249,16 @@ def add_PipoServicer_to_server(servicer, server):
                     servicer.Stop,
                     request_deserializer=pipo_dot_v1_dot_pipo__pb2.StopRequest.FromString,
                     response_serializer=pipo_dot_v1_dot_pipo__pb2.StopReply.SerializeToString,
+            ),
+            'Pause': grpc.unary_unary_rpc_method_handler(
+                    servicer.Pause,
+                    request_deserializer=pipo_dot_v1_dot_pipo__pb2.PauseRequest.FromString,
+                    response_serializer=pipo_dot_v1_dot_pipo__pb2.PauseReply.SerializeToString,
+            ),
+            'Resume': grpc.unary_unary_rpc_method_handler(
+                    servicer.Resume,
+                    request_deserializer=pipo_dot_v1_dot_pipo__pb2.ResumeRequest.FromString,
+                    response_serializer=pipo_dot_v1_dot_pipo__pb2.ResumeReply.SerializeToString,
             ),
             'Push': grpc.unary_unary_rpc_method_handler(
                     servicer.Push,
@@ -403,6 +437,60 @@ class Pipo:
             '/pipo.v1.Pipo/Stop',
             pipo_dot_v1_dot_pipo__pb2.StopRequest.SerializeToString,
             pipo_dot_v1_dot_pipo__pb2.StopReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Pause(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pipo.v1.Pipo/Pause',
+            pipo_dot_v1_dot_pipo__pb2.PauseRequest.SerializeToString,
+            pipo_dot_v1_dot_pipo__pb2.PauseReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Resume(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pipo.v1.Pipo/Resume',
+            pipo_dot_v1_dot_pipo__pb2.ResumeRequest.SerializeToString,
+            pipo_dot_v1_dot_pipo__pb2.ResumeReply.FromString,
             options,
             channel_credentials,
             insecure,

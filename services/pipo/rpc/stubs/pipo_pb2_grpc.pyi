@@ -46,6 +46,10 @@ class PipoStub:
     """Starts a pipeline from its file or by its name."""
     Stop: _grpc.UnaryUnaryMultiCallable[_pipo_pb2.StopRequest, _pipo_pb2.StopReply]
     """Drains and stops a pipeline, or stops it at once."""
+    Pause: _grpc.UnaryUnaryMultiCallable[_pipo_pb2.PauseRequest, _pipo_pb2.PauseReply]
+    """Holds a running pipeline: packets are accepted, and none moves until the resume."""
+    Resume: _grpc.UnaryUnaryMultiCallable[_pipo_pb2.ResumeRequest, _pipo_pb2.ResumeReply]
+    """Lets a paused pipeline go on."""
     Push: _grpc.UnaryUnaryMultiCallable[_pipo_pb2.PushRequest, _pipo_pb2.PushReply]
     """Sends one packet; answers once it is journaled."""
     PushStream: _grpc.StreamStreamMultiCallable[_pipo_pb2.PushStreamRequest, _pipo_pb2.PushStreamReply]
@@ -78,6 +82,10 @@ class PipoAsyncStub(PipoStub):
     """Starts a pipeline from its file or by its name."""
     Stop: _aio.UnaryUnaryMultiCallable[_pipo_pb2.StopRequest, _pipo_pb2.StopReply]  # type: ignore[assignment]
     """Drains and stops a pipeline, or stops it at once."""
+    Pause: _aio.UnaryUnaryMultiCallable[_pipo_pb2.PauseRequest, _pipo_pb2.PauseReply]  # type: ignore[assignment]
+    """Holds a running pipeline: packets are accepted, and none moves until the resume."""
+    Resume: _aio.UnaryUnaryMultiCallable[_pipo_pb2.ResumeRequest, _pipo_pb2.ResumeReply]  # type: ignore[assignment]
+    """Lets a paused pipeline go on."""
     Push: _aio.UnaryUnaryMultiCallable[_pipo_pb2.PushRequest, _pipo_pb2.PushReply]  # type: ignore[assignment]
     """Sends one packet; answers once it is journaled."""
     PushStream: _aio.StreamStreamMultiCallable[_pipo_pb2.PushStreamRequest, _pipo_pb2.PushStreamReply]  # type: ignore[assignment]
@@ -137,6 +145,22 @@ class PipoServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_pipo_pb2.StopReply, _abc.Awaitable[_pipo_pb2.StopReply]]:
         """Drains and stops a pipeline, or stops it at once."""
+
+    @_abc_1.abstractmethod
+    def Pause(
+        self,
+        request: _pipo_pb2.PauseRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pipo_pb2.PauseReply, _abc.Awaitable[_pipo_pb2.PauseReply]]:
+        """Holds a running pipeline: packets are accepted, and none moves until the resume."""
+
+    @_abc_1.abstractmethod
+    def Resume(
+        self,
+        request: _pipo_pb2.ResumeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pipo_pb2.ResumeReply, _abc.Awaitable[_pipo_pb2.ResumeReply]]:
+        """Lets a paused pipeline go on."""
 
     @_abc_1.abstractmethod
     def Push(
