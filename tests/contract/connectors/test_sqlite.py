@@ -7,6 +7,7 @@ process drops the locks of the first when it closes a file.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -16,37 +17,8 @@ import pytest
 
 from pipo.connectors.contract import Refused, WriteFailed
 from tests.contract.connectors import contract
-from tests.contract.connectors.contract import OutputCase, Settings, write
-
-
-def settings(folder: Path, **more: Any) -> dict[str, Any]:
-    return {"path": str(folder / "a.db"), "table": "t", "create": True, **more}
-
-
-def put(where: Settings, text: str) -> None:
-    Path(where["path"]).write_text(text)
-
-
-def ask(where: Settings, *statements: str) -> list[tuple[Any, ...]]:
-    """The rows of the last statement."""
-    connection = apsw.Connection(where["path"])
-    try:
-        found = [list(connection.execute(statement)) for statement in statements]
-    finally:
-        connection.close()
-    return found[-1]
-
-
-def rows(where: Settings, columns: str = "*") -> list[tuple[Any, ...]]:
-    return ask(where, f'SELECT {columns} FROM "{where["table"]}" ORDER BY rowid')
-
-
-CASE = OutputCase(
-    name="sqlite",
-    settings=settings,
-    keys=lambda where: [row[0] for row in rows(where, "packet_id")],
-    bad={"no such column": 1},
-)
+from tests.contract.connectors.contract import OutputCase, write
+from tests.contract.connectors.databases import CASE, ask, put, rows, settings
 
 
 @pytest.mark.parametrize(
@@ -405,3 +377,31 @@ async def test_an_explicit_key_is_the_key_column(tmp_path: Path) -> None:
     assert key(settings(tmp_path, key="email", columns={"email": "x@y"})) == "x@y"
     assert key(settings(tmp_path, key="id", columns={"id": 2**64})) == "18446744073709551616"
     assert key(settings(tmp_path, key="id", columns={"id": 7})) == "7"
+
+
+async def test_a_wal_database_cut_short_in_place_is_not_taken_for_whole(tmp_path: Path) -> None:
+    """Its pages are still in the memory of who has it open, and every write there succeeds."""
+    where = settings(tmp_path)
+    ask(where, "PRAGMA journal_mode = wal", "CREATE TABLE t (packet_id PRIMARY KEY, n)")
+    output = CASE.build(tmp_path)
+    await write(output, where, ("a", {"n": 1}))
+    os.truncate(where["path"], 0)
+    with pytest.raises(WriteFailed, match=r"a\.db is (damaged|not a SQLite database)"):
+        await write(output, where, ("b", {"n": 1}))
+    await output.close()
+
+
+async def test_a_database_of_ours_cut_short_in_place_is_named_or_made_again(
+    tmp_path: Path,
+) -> None:
+    where = settings(tmp_path)
+    output = CASE.build(tmp_path)
+    await write(output, where, *((f"k{n}", {"n": "x" * 500}) for n in range(200)))
+    put(where, "no database any more, and no header either " * 200)
+    with pytest.raises(WriteFailed, match=r"a\.db is not a SQLite database"):
+        await write(output, where, ("new", {"n": 1}))
+    os.truncate(where["path"], 0)
+    flush = await write(output, where, ("new", {"n": 1}))
+    await output.close()
+    assert flush.results == [{"rowid": 1, "changes": 1}]
+    assert rows(where) == [("new", 1)]

@@ -28,16 +28,18 @@ from typing import Any
 import apsw
 
 from pipo.connectors.contract import Refused, WriteFailed
-from pipo.connectors.destination import Identity, identity, make_folder
+from pipo.connectors.destination import make_folder
 from pipo.connectors.sqlite import statements
 from pipo.connectors.sqlite.failures import (
     LOCK_WAIT_S,
     WHOLE,
+    dropped,
     no_table,
     unit_failure,
     whole_failure,
 )
 from pipo.connectors.sqlite.rows import Row, Shape
+from pipo.connectors.sqlite.standing import Standing, standing
 from pipo.connectors.sqlite.tables import Table, look_up
 
 Result = Mapping[str, Any] | WriteFailed | Refused
@@ -52,9 +54,9 @@ class Database:
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._identity: Identity | None = None
+        self._standing: Standing | None = None
         self._open: apsw.Connection | None = None
-        self._tables: dict[str, Table] = {}
+        self._tables: dict[tuple[str, str], Table] = {}
         self._has_new_triggers = False
 
     def write(self, rows: Sequence[Row], *, atomic: bool) -> list[Result]:
@@ -81,7 +83,7 @@ class Database:
 
         Raises: WriteFailed.
         """
-        if identity(self._path) is None:
+        if standing(self._path) is None:
             return
         try:
             self._connect()
@@ -93,37 +95,47 @@ class Database:
     def close(self) -> None:
         """Closes the database; its rollback journal goes with it, if the file is still ours."""
         with suppress(apsw.Error, OSError):
-            if self._open is not None and identity(self._path) == self._identity:
+            if self._open is not None and self._is_current():
                 self._drop_journal()
         self._disconnect()
 
     # ── opening ──────────────────────────────────────────────────────────────
 
     def _connect(self) -> None:
-        if self._open is not None and identity(self._path) == self._identity:
+        if self._open is not None and self._is_current():
             return
         for _ in range(_OPEN_ATTEMPTS):
             self._disconnect()
             make_folder(self._path)
-            before = identity(self._path)
+            before = standing(self._path)
             self._open = apsw.Connection(
                 self._path,
                 flags=apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE,
                 statementcachesize=_STATEMENTS_KEPT,
             )
-            self._identity = identity(self._path)
-            if before in (None, self._identity):
+            self._standing = standing(self._path)
+            if before is None or (self._standing is not None and self._standing.follows(before)):
                 break
         self._settle_modes()
+
+    def _is_current(self) -> bool:
+        """Whether the path still means the file that is open, and nobody cut it short."""
+        now, before = standing(self._path), self._standing
+        if now is None or before is None or not now.follows(before):
+            return False
+        self._standing = now
+        return True
 
     def _settle_modes(self) -> None:
         """A database of ours keeps the rollback journal; an existing one keeps its mode.
 
         PERSIST is the rollback journal whose end of a transaction is synced too: with
-        DELETE a power cut can bring a deleted journal back, and undo a commit.
+        DELETE a power cut can bring a deleted journal back, and undo a commit. What a table
+        refers to must be there: SQLite itself leaves that to each connection.
         """
         self._connection.setbusytimeout(int(LOCK_WAIT_S * 1000))
         self._query("PRAGMA synchronous = FULL")
+        self._query("PRAGMA foreign_keys = ON")
         if self._query("PRAGMA journal_mode") == [("delete",)]:
             self._query("PRAGMA journal_mode = PERSIST")
             self._query(f"PRAGMA journal_size_limit = {_JOURNAL_BYTES_KEPT}")
@@ -150,7 +162,7 @@ class Database:
     # ── at once ──────────────────────────────────────────────────────────────
 
     def _is_easy(self, shape: Shape) -> bool:
-        table = self._tables.get(shape.table)
+        table = self._tables.get((shape.table, shape.key))
         return table is not None and table.numbers_in_order(shape)
 
     def _at_once(self, rows: Sequence[Row]) -> list[Result]:
@@ -171,7 +183,8 @@ class Database:
         shape = run[0].shape
         values = list(chain.from_iterable(row.values for row in run))
         before = self._connection.total_changes()
-        self._query(statements.insert(shape, len(run)), values)
+        conflict = self._table(shape).conflict
+        self._query(statements.insert(shape, conflict, len(run)), values)
         changes = self._connection.changes()
         last = self._connection.last_insert_rowid()
         untouched = self._connection.total_changes() - before == changes
@@ -180,31 +193,45 @@ class Database:
         rowids = self._rowids(run)
         if not untouched:
             self._has_new_triggers = True
+        elif None in rowids:
+            # A row that is not there: one by one tells whether the table dropped it.
+            raise _NotAtOnce
         if changes == len(run):
             return [{"rowid": rowid, "changes": 1} for rowid in rowids]
         return _new_or_not(rowids, range(last - changes + 1, last + 1))
 
     def _rowids(self, run: Sequence[Row]) -> list[int | None]:
+        """The number of each row, None where there is no row; 1 where rows have no numbers."""
         shape = run[0].shape
-        name = self._tables[shape.table].rowid
-        if name is None:
-            return [None] * len(run)
         keys = [row.values[shape.key_index] for row in run]
-        found: list[int | None] = json.loads(
-            self._query(statements.rowids(shape, name, len(run)), keys)[0][0]
-        )
+        sql = statements.rowids(shape, self._table(shape).rowid or "1", len(run))
+        found: list[int | None] = json.loads(self._query(sql, keys)[0][0])
         return found
+
+    def _table(self, shape: Shape) -> Table:
+        return self._tables[shape.table, shape.key]
 
     # ── one by one ───────────────────────────────────────────────────────────
 
     def _one_by_one(self, rows: Sequence[Row], *, atomic: bool) -> list[Result]:
         failed: dict[int, WriteFailed | Refused] = {}
         while True:
-            with suppress(_StartOver), self._transaction():
-                return [
-                    failed.get(n) or self._insert_alone(n, row, failed, atomic=atomic)
-                    for n, row in enumerate(rows)
-                ]
+            try:
+                with self._transaction():
+                    return [
+                        failed.get(n) or self._insert_alone(n, row, failed, atomic=atomic)
+                        for n, row in enumerate(rows)
+                    ]
+            except _StartOver:
+                continue
+            except apsw.ConstraintError as error:
+                # A constraint that is deferred speaks up at the commit, and names no row.
+                if len(rows) > 1 and not atomic:
+                    return [self._one_by_one([row], atomic=False)[0] for row in rows]
+                failure = unit_failure(rows[0], error)
+                if atomic:
+                    raise _as_write_failed(failure) from error
+                return [failure]
 
     def _insert_alone(
         self, n: int, row: Row, failed: dict[int, WriteFailed | Refused], *, atomic: bool
@@ -228,24 +255,29 @@ class Database:
         return result
 
     def _insert(self, row: Row) -> Result:
-        self._know_table(row.shape)
-        self._query(statements.insert(row.shape, 1), row.values)
+        table = self._know_table(row.shape)
+        self._query(statements.insert(row.shape, table.conflict, 1), row.values)
         changes = self._connection.changes()
-        if changes and not row.shape.upsert and self._tables[row.shape.table].rowid:
+        if changes and not row.shape.upsert and table.rowid:
             return {"rowid": self._connection.last_insert_rowid(), "changes": changes}
-        return {"rowid": self._rowids([row])[0], "changes": changes}
+        (rowid,) = self._rowids([row])
+        if not changes and rowid is None:
+            raise dropped(row)
+        return {"rowid": rowid if table.rowid else None, "changes": changes}
 
-    def _know_table(self, shape: Shape) -> None:
-        if shape.table in self._tables:
-            return
-        table = look_up(self._query, shape.table)
+    def _know_table(self, shape: Shape) -> Table:
+        known = self._tables.get((shape.table, shape.key))
+        if known is not None:
+            return known
+        table = look_up(self._connection, self._query, shape.table, shape.key)
         if table is None:
             if not shape.create:
                 raise no_table(self._path, shape)
             self._query(statements.create(shape))
-            table = look_up(self._query, shape.table)
+            table = look_up(self._connection, self._query, shape.table, shape.key)
             assert table is not None, "a table that was made is there"
-        self._tables[shape.table] = table
+        self._tables[shape.table, shape.key] = table
+        return table
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:

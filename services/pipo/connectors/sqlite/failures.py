@@ -29,6 +29,35 @@ WHOLE = (
 )
 
 _NO_COLUMN = re.compile(r"has no column named (.+)\Z")
+# What SQLite says of one row, and the way out; the first that is found counts.
+_HINTS = (
+    ("NOT NULL constraint", "give the column a value in `columns`, or a default in the table"),
+    ("UNIQUE constraint", "another row has this value; with `key` set to that column it is shared"),
+    ("CHECK constraint", "change the packet's data, or the table's rule, then replay"),
+    ("FOREIGN KEY constraint", "write the row that it refers to first, then replay"),
+    (
+        "foreign key mismatch",
+        "the column that is referred to needs a PRIMARY KEY or UNIQUE constraint",
+    ),
+    (
+        "cannot store",
+        "the table is STRICT: convert the value in `columns`, or change the column's type",
+    ),
+    (
+        "datatype mismatch",
+        "an INTEGER PRIMARY KEY takes whole numbers: set `key` to another column",
+    ),
+    ("generated column", "leave the column out: set `columns` to the others"),
+    ("is a view", "set `table` to the table behind the view"),
+    ("UPSERT a view", "set `table` to the table behind the view"),
+    ("virtual table", "write to a plain table; a trigger on it can fill the virtual one"),
+    ("too many columns", "set `columns` to what matters; a column can hold an object as JSON text"),
+    ("too big", "leave the value out, or keep it in a file"),
+    (
+        "reserved for internal use",
+        "set another `table`: names that begin with sqlite_ are SQLite's own",
+    ),
+)
 
 
 def whole_failure(path: str, error: Exception) -> WriteFailed:
@@ -44,7 +73,10 @@ def whole_failure(path: str, error: Exception) -> WriteFailed:
         case apsw.ReadOnlyError() | apsw.PermissionsError() | apsw.CantOpenError():
             return cannot_open(path) or WriteFailed(f"{path} cannot be written: {error}")
         case apsw.NotADBError():
-            return WriteFailed(f"{path} is not a SQLite database", hint="set another `path`")
+            return WriteFailed(
+                f"{path} is not a SQLite database",
+                hint="set another `path`, or put back what another program overwrote",
+            )
         case apsw.CorruptError():
             return WriteFailed(f"{path} is damaged: {error}", hint="restore it from a backup")
         case OSError():
@@ -72,7 +104,16 @@ def unit_failure(row: Row, error: Exception) -> WriteFailed | Refused:
             f"table {shape.table!r} has no column {found[1]!r}",
             hint=f"ALTER TABLE {quoted(shape.table)} ADD COLUMN {quoted(found[1])}, then replay",
         )
-    return WriteFailed(f"table {shape.table!r}: {text}")
+    hint = next((hint for found, hint in _HINTS if found in text), "")
+    return WriteFailed(f"table {shape.table!r}: {text}", hint=hint)
+
+
+def dropped(row: Row) -> WriteFailed:
+    """The row was taken without an error, and no row has its key."""
+    return WriteFailed(
+        f"table {row.shape.table!r} dropped the row without an error",
+        hint="look for a trigger with RAISE(IGNORE), or another column's ON CONFLICT IGNORE",
+    )
 
 
 def no_table(path: str, shape: Shape) -> WriteFailed:

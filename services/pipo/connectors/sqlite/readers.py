@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipo.connectors.contract import CheckError
-from pipo.connectors.destination import Identity, identity
 from pipo.connectors.lanes import Lanes
+from pipo.connectors.sqlite.standing import Standing, standing
 from pipo.journal.readonly import ReadonlyRows, open_readonly
 
 READERS_OPEN = 64
@@ -19,7 +19,7 @@ _OPEN_ATTEMPTS = 3
 @dataclass(slots=True)
 class _Reader:
     rows: ReadonlyRows
-    identity: Identity
+    standing: Standing
     busy: bool = False
 
 
@@ -29,8 +29,8 @@ class _Watched:
     def __init__(self, path: str) -> None:
         self._path = path
 
-    def identity(self) -> Identity | None:
-        return identity(self._path)
+    def standing(self) -> Standing | None:
+        return standing(self._path)
 
     def close(self) -> None: ...
 
@@ -60,9 +60,10 @@ class Readers:
 
     async def _current(self, path: str) -> _Reader:
         for _ in range(_OPEN_ATTEMPTS):
-            now = await self._identity(path)
+            now = await self._standing(path)
             reader = self._readers.pop(path, None)
-            if reader is not None and reader.identity == now:
+            if reader is not None and now is not None and now.follows(reader.standing):
+                reader.standing = now
                 self._readers[path] = reader
                 return reader
             if reader is not None:
@@ -74,9 +75,9 @@ class Readers:
             self._readers[path] = opened
         raise CheckError(f"{path} is replaced again and again")
 
-    async def _identity(self, path: str) -> Identity | None:
+    async def _standing(self, path: str) -> Standing | None:
         try:
-            return await self._paths.run(path, _Watched.identity)
+            return await self._paths.run(path, _Watched.standing)
         except OSError as error:
             raise CheckError(f"{path}: {error.strerror}") from error
 

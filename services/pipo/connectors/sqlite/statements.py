@@ -38,8 +38,11 @@ def cuts(shape: Shape, count: int) -> Iterator[int]:
 
 
 @lru_cache(maxsize=1024)
-def insert(shape: Shape, row_count: int) -> str:
-    """Writes rows; one whose key is there already changes nothing, or its other columns."""
+def insert(shape: Shape, conflict: str, row_count: int) -> str:
+    """Writes rows; one whose key is there already changes nothing, or its other columns.
+
+    `conflict` is what ON CONFLICT names (`Table.conflict`).
+    """
     columns = ", ".join(map(quoted, shape.columns))
     holes = f"({','.join('?' * len(shape.columns))})"
     others = [quoted(name) for name in shape.columns if name != shape.key]
@@ -49,7 +52,7 @@ def insert(shape: Shape, row_count: int) -> str:
         action = "NOTHING"
     return (
         f"INSERT INTO {quoted(shape.table)} ({columns}) VALUES {','.join([holes] * row_count)}"
-        f" ON CONFLICT ({quoted(shape.key)}) DO {action}"
+        f" ON CONFLICT ({conflict}) DO {action}"
     )
 
 
@@ -57,6 +60,7 @@ def insert(shape: Shape, row_count: int) -> str:
 def rowids(shape: Shape, rowid: str, row_count: int) -> str:
     """One JSON list: the rowid of each key, in order, or null where there is no row.
 
+    `rowid` is any expression: a table whose rows have no number is asked for a constant.
     A list in one row costs one step; a row for each key would cost one step each.
     """
     holes = ", ".join(f"({n}, ?)" for n in range(row_count))
