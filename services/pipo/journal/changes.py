@@ -252,7 +252,10 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """An input's rule refused the packet; it is kept with its reason and never runs."""
+    """An input's rule refused the packet; it is kept with its reason and never runs.
+
+    With `escalate`, `packet.escalated` tells of it; nothing waits for an answer (edge 20).
+    """
 
     event: ClassVar[str] = "packet.rejected"
     legal: ClassVar[Legal] = LEGAL["Rejected"]
@@ -266,6 +269,7 @@ class Rejected:
     error: PacketError
     at: int
     state: Mapping[str, str]
+    escalate: bool = False
 
     def apply(self, sheet: Sheet) -> Outcome | None:
         sheet.require_version(self.unit, self.version)
@@ -287,6 +291,9 @@ class Rejected:
         for key, value in self.state.items():
             sheet.input_state[self.input, key] = value
         sheet.event(self.at, self.event, self.unit, self.input, REJECTED, error)
+        if self.escalate:
+            detail = families.detail_with_error({"reason": "rejected", "waiting": False}, error)
+            sheet.event(self.at, Escalated.event, self.unit, self.input, None, detail)
         return None
 
 

@@ -286,7 +286,10 @@ class Sheet:
         not; a settled row keeps the last one. A held unit that moves is held no longer.
         Raises: IllegalChange, naming the state found.
         """
-        row = self.find(unit)
+        # `find`, without its call: every change of every unit comes this way.
+        row = self.rows.get(unit) or self.found.get(unit)
+        if self.gone:
+            row = self.find(unit)
         found = row.state if row is not None else None
         targets = legal.get(found)
         if row is None or targets is None or (to or found) not in targets:
@@ -502,9 +505,10 @@ class Sheet:
     def totals(self) -> dict[str, int]:
         """Every counter that moves, with by how much: what changes counted, states, events."""
         totals = dict(self.deltas)
+        gone = self.gone
         for row in self.rows.values():
-            if row.root is None and (row.state != row.was or row.id in self.gone):
-                if row.id not in self.gone:
+            if row.root is None and (row.state != row.was or row.id in gone):
+                if row.id not in gone:
                     now = f"now.{row.state}"
                     totals[now] = totals.get(now, 0) + 1
                 if row.was is not None:

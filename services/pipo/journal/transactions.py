@@ -327,7 +327,8 @@ def _units(entries: Iterable[Entry]) -> Iterable[tuple[str, bool]]:
             unit = getattr(change, "unit", None)
             if unit is None:
                 continue
-            yield unit, isinstance(change, (Accepted, Rejected))
+            kind = type(change)
+            yield unit, kind is Accepted or kind is Rejected
             if ":" in unit:
                 # A copy's end may settle what it came of.
                 for ancestor in ancestors(unit):

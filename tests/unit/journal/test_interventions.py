@@ -35,6 +35,7 @@ from tests.unit.journal.packets import (
     of_copy,
     packet_id,
     purged,
+    rejected,
     replayed,
     rerun,
     resolved,
@@ -232,6 +233,21 @@ async def test_an_escalated_unit_waits_before_its_step(
     )
     page = await reads.packets(journal.rows, "escalated")
     assert [row.packet_id for row in page.packets] == [packet_id(1)]
+
+
+async def test_a_rejection_may_be_told_and_waits_for_nobody(journal: SqliteJournal) -> None:
+    await journal.commit(rejected(1, escalate=True))
+    assert await row_of(journal, "state") == ("rejected",)
+    detail = await detail_of(journal, "packet.escalated")
+    assert (detail["reason"], detail["waiting"], detail["error"]["code"]) == (
+        "rejected",
+        False,
+        "input.invalid",
+    )
+    assert journal.counters.get("now.escalated", 0) == 0
+    trace = await reads.trace(journal.rows, packet_id(1))
+    assert trace is not None
+    assert [step.event for step in trace.steps] == ["packet.rejected"]
 
 
 @pytest.mark.parametrize(("cursor", "state"), [("shape", "processing"), ("$output", "writing")])

@@ -9,7 +9,7 @@ import pytest
 
 from pipo.journal import writer
 from tests.unit.journal.conftest import open_quick
-from tests.unit.journal.packets import accepted, version
+from tests.unit.journal.packets import accepted, copies, fanned_out, rerun, version
 
 
 class SteppedClock:
@@ -69,3 +69,11 @@ async def test_many_staged_changes_wait_for_nothing(
     journal.stage(*(accepted(n) for n in range(1, writer.STAGE_HIGH_WATER)))
     assert await journal.wait_beyond(0, 5.0) == writer.STAGE_HIGH_WATER - 1
     await journal.close(clean=True)
+
+
+def test_each_copy_weighs_as_much_as_its_packet() -> None:
+    """A transaction is bounded by what it writes, and a split writes its payload often."""
+    assert writer._weight(accepted(1, data=b"12345")) == 5
+    assert writer._weight(accepted(1, data=b"12345", copies=copies(1, "a", "b"))) == 15
+    assert writer._weight(fanned_out(1, "a", "b", data=b"12345")) == 15
+    assert writer._weight(rerun(1, data=b"12345")) == 5
