@@ -148,6 +148,7 @@ class PipelineIntake:
                     error=error,
                     at=at,
                     state=arrival.state,
+                    escalate=_is_told(plan, arrival.input),
                 )
             )
             return RejectedArrival(packet_id, error.message, failure.rule or "")
@@ -207,3 +208,10 @@ class PipelineIntake:
     async def state(self, input_name: str) -> Mapping[str, str]:
         """An input's durable state (contract.Intake)."""
         return await self._input_state(input_name)
+
+
+def _is_told(plan: Plan, input_name: str) -> bool:
+    """Whether whoever resolves packets hears of what this input rejects (edge 20)."""
+    return any(
+        one.name == input_name and one.on_invalid.then == "agent" for one in plan.pipeline.inputs
+    )

@@ -1,6 +1,6 @@
 """The entry of a pipeline process: from a `ProcessSpec` to an exit code.
 
-Exit codes: 0 a clean end, 1 it cannot start (`report` says why), anything else a
+Exit codes: 0 a clean end, 1 it cannot start (`report` says why) or a policy halted it, anything else a
 crash that the host answers with a restart.
 """
 

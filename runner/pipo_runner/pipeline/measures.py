@@ -57,6 +57,8 @@ class Measures:
         uptime_s: int,
         now_ms: int,
         routes: Mapping[str, str],
+        paused_reason: str | None,
+        held: int,
     ) -> pipo_pb2.PipelineInfo:
         """The pipeline as `pipo status` shows it."""
         rows = self._journal.rows
@@ -72,6 +74,8 @@ class Measures:
         nodes = [node.id for node in plan.pipeline.nodes] + ["$output"]
         latency = await reads.latency(rows, nodes)
         notes = []
+        if paused_reason is not None:
+            notes.append(_paused(entry.pipeline, paused_reason, held))
         if verifying and not checkers:
             notes.append(f"no checker attached; {verifying} written packet(s) wait for one")
         return pipo_pb2.PipelineInfo(
@@ -98,6 +102,8 @@ class Measures:
                 for one in plan.pipeline.inputs
             ],
             last_seq=self._journal.last_seq,
+            paused_reason=paused_reason,
+            held=held,
         )
 
     def series(
@@ -119,6 +125,12 @@ class Measures:
             for (name, reason), count in sorted(refused.items())
         ]
         return made
+
+
+def _paused(pipeline: str, reason: str, held: int) -> str:
+    """What a person needs to know of a pause."""
+    packets = f"; {held} packet(s) held" if held else ""
+    return f"paused: {reason}{packets}; it goes on with: pipo resume {pipeline}"
 
 
 def _public(pipeline: str, route: str) -> str:

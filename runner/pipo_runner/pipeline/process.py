@@ -17,12 +17,12 @@ from pipo import collector
 from pipo.clock import Clock
 from pipo.connectors import registry as connectors
 from pipo.connectors.contract import Context, HttpInput, Input, InputContext, PureStep
-from pipo.errors import InvalidState
+from pipo.errors import BadRequest, InvalidState, Unavailable
 from pipo.home import Home, registry, secrets
 from pipo.home.config import Config
 from pipo.home.registry import Entry
 from pipo.journal import reads
-from pipo.journal.changes import Change, Draining, Marked, Started, Stopped
+from pipo.journal.changes import Change, Draining, Failed, Marked, Paused, Started, Stopped
 from pipo.journal.sqlite_journal import LISTENER_RAISED, Recovery, SqliteJournal
 from pipo.rpc.server import RunningServer, serve
 from pipo.rpc.stubs import pipeline_pb2, pipo_pb2
@@ -32,6 +32,7 @@ from pipo_runner.pipeline.assembly import Parts, Surroundings, assemble, build_i
 from pipo_runner.pipeline.body_budget import BODIES_LIMIT, BodyBudget
 from pipo_runner.pipeline.http_door import HttpDoor
 from pipo_runner.pipeline.outputs import Outputs
+from pipo_runner.pipeline.pausing import MANUAL, REQUESTED
 from pipo_runner.pipeline.pushing import Pushes
 from pipo_runner.pipeline.resuming import loader, take_up
 from pipo_runner.pipeline.scopes import Scopes
@@ -50,7 +51,8 @@ DRAIN_TIMEOUT_MS = 120_000.0
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """How the process ends: `drain`, `now` or `suspend` (design §2), and the journaled reason."""
+    """How the process ends, and the journaled reason: `drain`, `now` or `suspend` (design §2),
+    or `halt`, when a policy asks for it (edge 140)."""
 
     kind: str
     reason: str
@@ -85,6 +87,7 @@ class PipelineProcess:
         self._started_at = clock.now_ms()
         self._began = clock.monotonic()
         self._status = "starting"
+        self._address = ""
         self._end: asyncio.Future[End] = asyncio.get_running_loop().create_future()
         self._harder: End | None = None
         self._crash: BaseException | None = None
@@ -128,6 +131,9 @@ class PipelineProcess:
             budget=self._budget,
         )
         self.parts = assemble(pipeline, around, recovery)
+        self.parts.endings.on_halt = self._halt
+        self.parts.pausing.on_pause.append(self._register_later)
+        self.parts.pausing.on_resume.append(self._register_later)
         rows = await take_up(recovery.units, around, self.parts)
         self._server = await serve(
             PipelineServicer(self),
@@ -136,10 +142,10 @@ class PipelineProcess:
             internal_token=self._token,
             redact=redactor.text,
         )
-        address = f"{self._spec.advertise}:{self._server.port}"
+        self._address = f"{self._spec.advertise}:{self._server.port}"
         await self._open_inputs(around)
         self._status = "active"
-        registry.write(self._home, self._entry(address))
+        self._register()
         self.parts.admission.open()
         self.parts.executor.open()
         self._journal.failed.add_done_callback(self._journal_failed)
@@ -148,11 +154,13 @@ class PipelineProcess:
             "pipeline started",
             action="pipeline.started",
             version=self.version,
-            resumed=len(recovery.units),
+            # A paused run moves nothing that it found (edge 367).
+            **{"resumed" if recovery.pause_reason is None else "held": len(recovery.units)},
             **rows,
-            address=address,
+            paused=recovery.pause_reason,
+            address=self._address,
         )
-        return address
+        return self._address
 
     def _context(self) -> Context:
         return Context(
@@ -181,6 +189,8 @@ class PipelineProcess:
         await plans.add_older({unit.version for unit in recovery.units}, self._version_source)
         changes: list[Change] = [] if added is None else [added]
         changes.append(Started(version, len(recovery.units), at))
+        if recovery.pause_reason is not None:
+            changes.append(Paused(recovery.pause_reason, at, restored=True))
         await self._journal.commit(*changes)
         return plans
 
@@ -219,6 +229,14 @@ class PipelineProcess:
             if hasattr(made, "answer"):
                 self._http = made  # type: ignore[assignment]  # the one kind that answers
 
+    def _register(self) -> None:
+        if self._status == "active":
+            registry.write(self._home, self._entry(self._address))
+
+    def _register_later(self) -> None:
+        """The pause has changed, and its listeners wait for no file."""
+        self._timers.soon(self._register)
+
     def _entry(self, address: str) -> Entry:
         return Entry(
             pipeline=self.name,
@@ -229,7 +247,7 @@ class PipelineProcess:
             listen=None,
             ttl=None,
             state="running",
-            status=self._status,
+            status=self.status,
             started_at=self._started_at,
             runner=self._spec.runner_id,
             file=str(self._definition.file),
@@ -256,6 +274,8 @@ class PipelineProcess:
 
     @property
     def status(self) -> str:
+        if self._status == "active" and self.parts.pausing.reason is not None:
+            return "paused"
         return self._status
 
     def door(self, peer: str) -> HttpDoor:
@@ -280,15 +300,52 @@ class PipelineProcess:
             uptime_s=int(self._clock.monotonic() - self._began),
             now_ms=self._clock.now_ms(),
             routes={} if self._http is None else self._http.routes(),
+            paused_reason=self.parts.pausing.reason,
+            held=self.parts.pausing.held,
         )
 
     def metrics(self) -> list[pipeline_pb2.MetricSeries]:
         """Everything for /metrics that only this process knows."""
         return self.parts.measures.series(
-            status=self._status,
+            status=self.status,
             checkers=self.verifications.checkers,
             refused=self.parts.admission.refused,
         )
+
+    # ── pause and resume ─────────────────────────────────────────────────────
+
+    async def pause(self, reason: str) -> pipo_pb2.PauseReply:
+        """Pauses; a pause that stands already keeps its reason (edge 300).
+
+        Raises: BadRequest, for a reason that may not be asked for; InvalidState, while it
+            drains or stops; Unavailable, while it starts.
+        """
+        if reason and reason not in REQUESTED:
+            raise BadRequest(
+                f"reason is {reason!r}",
+                hint=f"one of {', '.join(REQUESTED)}; without one, {MANUAL}",
+            )
+        self._must_run("pause")
+        already = await self.parts.pausing.pause(reason or MANUAL)
+        return pipo_pb2.PauseReply(pipeline=self.name, state="paused", already=already)
+
+    async def resume(self) -> pipo_pb2.ResumeReply:
+        """Ends the pause, if there is one.
+
+        Raises: InvalidState, while it drains or stops; Unavailable, while it starts.
+        """
+        self._must_run("resume")
+        already = await self.parts.pausing.resume()
+        return pipo_pb2.ResumeReply(pipeline=self.name, state="active", already=already)
+
+    def _must_run(self, what: str) -> None:
+        if self._status == "starting":
+            raise Unavailable(f"{self.name} is starting", hint=f"{what} it in a moment")
+        if self._status != "active" or self._end.done():
+            raise InvalidState(
+                f"{self.name} is {'draining' if self._status == 'active' else self._status}",
+                hint=f"only a running pipeline can {what}; start it again: pipo start {self.name}",
+            )
 
     # ── the ends ─────────────────────────────────────────────────────────────
 
@@ -310,8 +367,17 @@ class PipelineProcess:
             elif self._status == "stopping":
                 self.parts.writing.give_up_waiting()
 
+    def _halt(self, reason: str) -> None:
+        """A policy halts the pipeline: nothing more begins, what is in hand finishes."""
+        if self._status == "stopping":
+            return
+        self.parts.pausing.end()
+        self.parts.executor.close()
+        self.parts.writing.give_back()
+        self.end(End("halt", reason))
+
     async def run_to_end(self) -> int:
-        """Waits for an end and carries it out; the exit code.
+        """Waits for an end and carries it out; the exit code, 1 for a halt.
 
         Raises: what made the process fail, if a part of it did.
         """
@@ -326,14 +392,22 @@ class PipelineProcess:
             if not drained and self._harder is None:
                 self._log.warning("the drain timed out", pending=len(self.parts.pending))
         await self._close(end)
+        if end.kind == "halt":
+            self._log.error("pipeline halted", action="pipeline.failed", reason=end.reason)
+            return 1
         self._log.info("pipeline stopped", action="pipeline.stopped", reason=end.reason)
         return 0
 
     async def _drain(self) -> bool:
-        """Intake ends and what was accepted is worked off; False at the time limit."""
+        """Intake ends and what was accepted is worked off; False at the time limit.
+
+        A pause ends first, and nothing pauses it again (edge 307).
+        """
         self._status = "draining"
+        self.parts.pausing.end()
         self.parts.admission.close("draining")
         await self._close_inputs()
+        await self.parts.pausing.resume()
         await self._journal.commit(Draining(self._clock.now_ms()))
         if self._harder is not None:
             return False
@@ -354,7 +428,8 @@ class PipelineProcess:
         grace_s = NOW_GRACE_S if end.kind == "now" else self._config.stop_timeout_s
         await self.parts.writing.idle(grace_s)
         self.parts.pending.release_waits()
-        await self._journal.commit(Stopped(end.reason, self._clock.now_ms()))
+        last = Failed if end.kind == "halt" else Stopped
+        await self._journal.commit(last(end.reason, self._clock.now_ms()))
         registry.remove(self._home, self.name)
         self.verifications.close()
         self._timers.end_reading()

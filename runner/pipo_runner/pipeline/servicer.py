@@ -11,7 +11,7 @@ import grpc
 
 from pipo.errors import BadRequest, NotFound
 from pipo.journal import reads
-from pipo.journal.changes import Stopped
+from pipo.journal.endings import ENDINGS
 from pipo.rpc import to_proto
 from pipo.rpc.stubs import checker_pb2, packet_pb2, pipeline_pb2, pipeline_pb2_grpc, pipo_pb2
 from pipo_runner.pipeline.http_door import HttpDoor
@@ -50,6 +50,10 @@ class Process(Protocol):
     async def info(self) -> pipo_pb2.PipelineInfo: ...
 
     def metrics(self) -> list[pipeline_pb2.MetricSeries]: ...
+
+    async def pause(self, reason: str) -> pipo_pb2.PauseReply: ...
+
+    async def resume(self) -> pipo_pb2.ResumeReply: ...
 
     def ask_to_stop(self, *, now: bool) -> pipo_pb2.StopReply: ...
 
@@ -108,6 +112,16 @@ class PipelineServicer(pipeline_pb2_grpc.PipelineServicer):
     ) -> pipo_pb2.StopReply:
         return self._process.ask_to_stop(now=request.now)
 
+    async def Pause(
+        self, request: pipo_pb2.PauseRequest, context: grpc.aio.ServicerContext
+    ) -> pipo_pb2.PauseReply:
+        return await self._process.pause(request.reason)
+
+    async def Resume(
+        self, request: pipo_pb2.ResumeRequest, context: grpc.aio.ServicerContext
+    ) -> pipo_pb2.ResumeReply:
+        return await self._process.resume()
+
     async def ListPackets(
         self, request: pipo_pb2.ListPacketsRequest, context: grpc.aio.ServicerContext
     ) -> pipo_pb2.ListPacketsReply:
@@ -144,7 +158,7 @@ class PipelineServicer(pipeline_pb2_grpc.PipelineServicer):
             if page.events:
                 after = page.last_seq
                 yield page
-                if self._process.status == "stopping" and page.events[-1].type == Stopped.event:
+                if self._process.status == "stopping" and page.events[-1].type in ENDINGS:
                     return
             else:
                 await self._process.journal.wait_beyond(after, WATCH_TIMEOUT_S)

@@ -7,8 +7,6 @@ from pipo.connectors.contract import UNIVERSAL_CHECKS
 from pipo.errors import InvalidState
 from pipo.lang.model import Pipeline, Retention
 
-_LATER_THEN = ("pause", "halt", "agent")
-
 
 def refuse_unbuilt(pipeline: Pipeline) -> None:
     """Refuses what the language knows and this build does not run, each by its name."""
@@ -31,10 +29,6 @@ def refuse_unbuilt(pipeline: Pipeline) -> None:
 
 def later(pipeline: Pipeline) -> list[tuple[str, bool]]:
     """Each name of what this build does not run, and whether the pipeline uses it."""
-    policies = [node.on_error for node in pipeline.nodes]
-    policies += [pipeline.output.on_error, pipeline.delivered.on_fail]
-    thens = {policy.then for policy in policies} | {pipeline.output.on_invalid.then}
-    thens |= {entry.on_invalid.then for entry in pipeline.inputs}
     kinds = {node.kind for node in pipeline.nodes}
     return [
         ("fn modules", pipeline.fn is not None),
@@ -47,5 +41,4 @@ def later(pipeline: Pipeline) -> list[tuple[str, bool]]:
         ("check: external", pipeline.delivered.check == "external"),
         ("retention", pipeline.retention != Retention()),
         ("input schema", any(entry.schema is not None for entry in pipeline.inputs)),
-        *((f"then: {word}", word in thens) for word in _LATER_THEN),
     ]

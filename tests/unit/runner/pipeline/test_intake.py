@@ -70,6 +70,17 @@ async def test_a_sender_that_leaves_loses_nothing() -> None:
     assert len(rig.parts.pending) == 0
 
 
+@pytest.mark.parametrize("told", [True, False])
+async def test_an_input_says_who_hears_of_its_rejections(told: bool) -> None:
+    then = "then: agent, " if told else ""
+    body = RULED.replace("on_invalid: {", f"on_invalid: {{ {then}") + "agent: { control: true }\n"
+    rig = Rig(body, auto=True)
+    (taken,) = await rig.parts.intake.take([rig.arrival({"age": 3, "name": "Bo"})])
+    assert isinstance(taken, RejectedArrival)
+    assert [one.escalate for one in rig.journal.of(journaled.Rejected)] == [told]
+    assert len(rig.parts.pending) == 0
+
+
 async def test_a_rule_that_cannot_be_evaluated_rejects() -> None:
     rig = Rig(RULED, auto=True)
     (taken,) = await rig.parts.intake.take([rig.arrival({"age": 30})])

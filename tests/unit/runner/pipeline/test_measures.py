@@ -69,6 +69,8 @@ async def info(measures: Measures, **given: Any) -> pipo_pb2.PipelineInfo:
         "uptime_s": 9,
         "now_ms": AT + 5000,
         "routes": {},
+        "paused_reason": None,
+        "held": 0,
     }
     return await measures.info(ENTRY, **words | given)
 
@@ -90,6 +92,21 @@ async def test_status_shows_the_process_and_its_counts() -> None:
     assert (found.checkers, found.last_seq, list(found.notes)) == (1, 41, [])
     assert not found.stats.HasField("last_delivery_at")
     assert [(one.name, one.via, one.address) for one in found.inputs] == [("input", "push", "")]
+
+
+@pytest.mark.usefixtures("no_rows")
+async def test_a_pause_is_told_with_its_reason_and_the_way_out() -> None:
+    measures = Measures(Journal())  # type: ignore[arg-type]
+    found = await info(measures)
+    assert not found.HasField("paused_reason")
+    found = await info(measures, paused_reason="manual")
+    assert (found.paused_reason, found.held) == ("manual", 0)
+    assert list(found.notes) == ["paused: manual; it goes on with: pipo resume people"]
+    found = await info(measures, paused_reason="error at $output", held=2)
+    assert found.held == 2
+    assert list(found.notes) == [
+        "paused: error at $output; 2 packet(s) held; it goes on with: pipo resume people"
+    ]
 
 
 @pytest.mark.usefixtures("no_rows")

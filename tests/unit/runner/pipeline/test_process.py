@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,10 +16,11 @@ from pipo import collector
 from pipo.clock import SystemClock
 from pipo.connectors import registry as connectors
 from pipo.connectors.contract import Flush, Refused, Settlement, WriteFailed
-from pipo.errors import BadRequest, Unavailable
+from pipo.errors import BadRequest, InvalidState, Unavailable
 from pipo.home import Home, registry
 from pipo.home.config import Config
 from pipo.journal import reads
+from pipo.journal.endings import last_ending
 from pipo.journal.sqlite_journal import SqliteJournal
 from pipo.rpc.channels import dial
 from pipo.rpc.server import RunningServer, serve
@@ -205,6 +207,188 @@ async def test_a_changed_file_is_a_new_version(house: House) -> None:
     await house.end()
     assert (await house.start(PLAIN + "# changed\n")).version == 2
     await house.end()
+
+
+# ── pause ────────────────────────────────────────────────────────────────────
+
+HALTS = f"{PLAIN[:-3]}, on_error: {{ then: halt }} }}\n"
+PAUSES = f"{PLAIN[:-3]}, on_error: {{ then: pause }} }}\n"
+
+
+def registered(house: House) -> str:
+    (entry,) = registry.entries(house.home)
+    return entry.status
+
+
+async def test_a_pause_and_its_end_are_told_everywhere(house: House) -> None:
+    process = await house.start()
+    assert (await process.pause("")).already is False
+    packet = await house.push()
+    again = await process.pause("agent")
+    assert (again.state, again.already) == ("paused", True)
+    info = await process.info()
+    assert (info.status, info.paused_reason, info.stats.pending) == ("paused", "manual", 1)
+    states = [one.labels["state"] for one in process.metrics() if "state" in one.labels]
+    assert states == ["paused"]
+    await soon(lambda: registered(house) == "paused")
+    assert house.lines == []
+    resumed = await process.resume()
+    assert (resumed.state, resumed.already) == ("active", False)
+    assert (await process.resume()).already is True
+    assert await house.settled(packet) == "delivered"
+    await soon(lambda: registered(house) == "active")
+    assert process.status == "active"
+    await house.end()
+    events = await house.events()
+    assert [one for one in events if one in ("pipeline.paused", "pipeline.resumed")] == [
+        "pipeline.paused",
+        "pipeline.resumed",
+    ]
+
+
+@pytest.mark.parametrize("reason", ["stall", "budget", "error at $output", "Manual"])
+async def test_only_some_reasons_may_be_asked_for(house: House, reason: str) -> None:
+    process = await house.start()
+    with pytest.raises(BadRequest, match=f"reason is '{re.escape(reason)}'"):
+        await process.pause(reason)
+    assert process.status == "active"
+    await house.end()
+
+
+async def test_what_drains_can_neither_be_paused_nor_resumed(house: House) -> None:
+    process = await house.start(CHECKED)
+    await house.push()
+    process.ask_to_stop(now=False)
+    for call in (process.pause(""), process.resume()):
+        with pytest.raises(InvalidState, match="people is draining"):
+            await call
+    run = house.running()
+    await soon(lambda: process.status == "draining")
+    for call in (process.pause(""), process.resume()):
+        with pytest.raises(InvalidState, match="people is draining"):
+            await call
+    process.end(End("now", "stop"))
+    await run
+
+
+async def test_a_drain_of_a_paused_pipeline_resumes_it_first(house: House) -> None:
+    process = await house.start()
+    await process.pause("")
+    packet = await house.push()
+    assert await house.end("drain", "stop") == 0
+    assert house.lines == [{"packet_id": packet, "data": {"n": 1}}]
+    events = await house.events()
+    order = ["pipeline.paused", "pipeline.resumed", "pipeline.draining", "pipeline.stopped"]
+    assert [one for one in events if one in order] == order
+
+
+@pytest.mark.parametrize("crashes", [True, False])
+async def test_a_pause_outlives_a_crash_and_a_suspension(house: House, crashes: bool) -> None:
+    process = await house.start()
+    await process.pause("agent")
+    packet = await house.push()
+    for _ in range(2):
+        if crashes:
+            await house.kill()
+        else:
+            assert await house.end() == 0
+        process = await house.start()
+        info = await process.info()
+        assert (info.status, info.paused_reason, info.stats.pending) == ("paused", "agent", 1)
+        assert registered(house) == "paused"
+    await quiet()
+    assert house.lines == []
+    page = await reads.events(house.journal.rows)
+    paused = [json.loads(one.detail or b"") for one in page.events if one.type == "pipeline.paused"]
+    assert paused == [{"reason": "agent"}] + [{"reason": "agent", "restored": True}] * 2
+    await process.resume()
+    assert await house.settled(packet) == "delivered"
+    await house.end()
+
+
+@pytest.mark.parametrize("kind", ["now", "drain"])
+async def test_a_clean_stop_ends_a_pause(house: House, kind: str) -> None:
+    process = await house.start()
+    await process.pause("")
+    await house.end(kind, "stop")
+    process = await house.start()
+    assert process.status == "active"
+    await house.end()
+
+
+async def test_a_policy_pauses_while_the_run_suspends(house: House, output: FakeOutput) -> None:
+    await house.start(PAUSES, stop_timeout_s=5.0)
+    output.hold()
+    await house.push()
+    await soon(lambda: output.writes)
+    run = house.running()
+    house.process.end(End("suspend", "shutdown"))
+    await soon(lambda: house.process.status == "stopping")
+    output.answer = lambda unit: WriteFailed("no ink")
+    output.let_go()
+    await run
+    process = await house.start(PAUSES)
+    info = await process.info()
+    assert (info.status, info.paused_reason, info.held) == ("paused", "error at $output", 1)
+    await house.end()
+
+
+async def test_a_drain_ends_beside_a_packet_that_is_held(house: House, output: FakeOutput) -> None:
+    output.answer = lambda unit: WriteFailed("no ink")
+    await house.start(PAUSES)
+    await house.push()
+    await soon(lambda: house.process.status == "paused")
+    # The resume of the drain lets it try once more.
+    assert await house.end("drain", "stop") == 0
+    events = await house.events()
+    assert events.count("packet.held") == 2
+    assert events.count("pipeline.paused") == 1
+    assert events[-1] == "pipeline.stopped"
+    output.answer = lambda unit: {"rowid": 1}
+    await house.start(PAUSES)
+    assert house.process.status == "active"
+    await soon(lambda: len(house.process.parts.pending) == 0)
+    await house.end()
+
+
+async def test_a_halt_ends_the_run_with_its_own_word(house: House, output: FakeOutput) -> None:
+    output.answer = lambda unit: Refused("no ink") if unit.data["n"] == 1 else {"rowid": 1}
+    await house.start(HALTS)
+    output.hold()
+    packet = await house.push({"n": 1})
+    await soon(lambda: output.writes)
+    other = await house.push({"n": 2})
+    run = house.running()
+    output.let_go()
+    assert await run == 1
+    # What was not in hand was not begun.
+    assert output.written == [packet]
+    assert registry.entries(house.home) == []
+    assert "pipeline.stopped" not in await house.events()
+    journal = open_quick(house.home.pipeline("people").folder)
+    ending = await last_ending(journal.rows)
+    await journal.close(clean=True)
+    assert ending is not None
+    assert (ending.kind, ending.reason) == ("failed", "error at $output: no ink")
+    output.answer = lambda unit: {"rowid": 1}
+    await house.start(HALTS)
+    assert [await house.settled(one) for one in (packet, other)] == ["delivered", "delivered"]
+    assert output.written == [packet, packet, other]
+    await house.end()
+
+
+async def test_a_halt_cuts_a_drain_short(house: House, output: FakeOutput) -> None:
+    await house.start(f"{HALTS}concurrency: 1\n")
+    output.hold()
+    output.answer = lambda unit: Refused("no ink")
+    await house.push()
+    await house.push()
+    run = house.running()
+    house.process.ask_to_stop(now=False)
+    await soon(lambda: house.process.status == "draining" and output.writes)
+    output.let_go()
+    assert await run == 1
+    assert (await house.events())[-1] == "pipeline.failed"
 
 
 # ── drain ────────────────────────────────────────────────────────────────────

@@ -43,6 +43,7 @@ class FakeProcess:
     version: int = 4
     status: str = "active"
     stops: list[bool] = field(default_factory=list)
+    pauses: list[str] = field(default_factory=list)
     peers: list[str] = field(default_factory=list)
     errors: list[BaseException] = field(default_factory=list)
 
@@ -74,6 +75,13 @@ class FakeProcess:
 
     def metrics(self) -> list[pipeline_pb2.MetricSeries]:
         return [pipeline_pb2.MetricSeries(name="pipo_checkers_attached", value=2)]
+
+    async def pause(self, reason: str) -> pipo_pb2.PauseReply:
+        self.pauses.append(reason)
+        return pipo_pb2.PauseReply(pipeline=self.name, state="paused")
+
+    async def resume(self) -> pipo_pb2.ResumeReply:
+        return pipo_pb2.ResumeReply(pipeline=self.name, state="active", already=True)
 
     def ask_to_stop(self, *, now: bool) -> pipo_pb2.StopReply:
         self.stops.append(now)
@@ -124,6 +132,13 @@ async def test_hello_says_who_answers(stub: Any) -> None:
     reply = await stub.Hello(pipeline_pb2.HelloRequest())
     assert (reply.pipeline, reply.version, reply.status) == ("people", 4, "active")
     assert reply.pid == os.getpid()
+
+
+async def test_pause_and_resume_are_the_processes(stub: Any, process: FakeProcess) -> None:
+    paused = await stub.Pause(pipo_pb2.PauseRequest(pipeline="people", reason="agent"))
+    assert (paused.state, paused.already, process.pauses) == ("paused", False, ["agent"])
+    resumed = await stub.Resume(pipo_pb2.ResumeRequest(pipeline="people"))
+    assert (resumed.state, resumed.already) == ("active", True)
 
 
 async def test_status_metrics_and_stop_are_the_processes(stub: Any, process: FakeProcess) -> None:

@@ -22,10 +22,7 @@ def test_what_is_built_passes() -> None:
         (f"{PLAIN}delivered: {{ check: external }}\n", "check: external"),
         (f"{PLAIN}retention: {{ data: 1d }}\n", "retention"),
         (f"{PLAIN}delivered: {{ stall: {{ after: 1m }} }}\n", "delivered.stall"),
-        (f"{PLAIN}delivered: {{ on_fail: {{ then: pause }} }}\n", "then: pause"),
-        (f"{PLAIN[:-3]}, on_error: {{ then: halt }} }}\n", "then: halt"),
         (f"{PLAIN[:-3]}, batch: {{ size: 10 }} }}\n", "output.batch"),
-        (f"errors: {{ then: pause }}\n{PLAIN}", "then: pause"),
     ],
 )
 def test_what_is_not_built_is_named(body: str, name: str) -> None:
