@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pipo.connectors.contract import Refused, Repeat, WriteFailed
-from pipo.connectors.file import lookup
+from pipo.connectors.file import arrays, lookup
 from pipo.connectors.file.appending import AppendedFile
 from pipo.connectors.file.arrays import ArrayFile
 from pipo.connectors.file.logged import LoggedFile
@@ -247,6 +247,7 @@ async def test_a_first_write_looks_nothing_up(
     read = counted(monkeypatch, "pread")
     monkeypatch.setattr(lookup, "lines", None)
     monkeypatch.setattr(lookup, "key_of", None)
+    monkeypatch.setattr(arrays, "Elements", None)
     output = file_case(file_format).build(tmp_path)
     for number in range(50):
         await write(output, where, (f"k{number}", {"n": 1}))

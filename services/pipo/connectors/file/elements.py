@@ -13,9 +13,10 @@ from pipo.connectors.file.lookup import Place, is_json
 ELEMENT_BYTES_MAX = 256 * 1024 * 1024
 
 _BLANKS = b" \t\r\n"
-# What shapes an array: whole strings, brackets, commas. A lone quote begins a string
-# whose end has not been read yet.
-_TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[\]{},"]', re.DOTALL)
+# Up to the next byte that shapes an array, over whole strings: between elements, and in one.
+_STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
+_OUTER = re.compile(rb'(?:[^"\[\]{},]++|%b)*+[\[\]{},]' % _STRING, re.DOTALL)
+_INNER = re.compile(rb'(?:[^"\[\]{}]++|%b)*+[\[\]{}]' % _STRING, re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,29 +60,28 @@ class Elements:
         depth, position = 0, start - self._held_at
         begin = position
         while True:
-            token = _TOKEN.search(self._held, position)
-            if token is None or token[0] == b'"':
-                position = len(self._held) if token is None else token.start()
+            token = (_INNER if depth else _OUTER).match(self._held, position)
+            if token is None:
                 position, begin = self._drop(begin, position)
                 if self._more():
                     continue
-                yield from self._last(begin, position if token is None else begin)
+                yield from self._last(begin)
                 return
             position = token.end()
-            match token[0]:
+            match self._held[position - 1 : position]:
                 case b"[" | b"{":
                     depth += 1
                 case b"]" | b"}" if depth:
                     depth -= 1
-                case b"]" | b"," if not depth:
-                    is_last = token[0] == b"]"
-                    yield from self._element(begin, token.start(), is_last=is_last)
+                case b",":
+                    yield from self._element(begin, position - 1, is_last=False)
                     begin = position
-                    if is_last:
-                        self._require_nothing(position)
-                        return
-                case b"}" if not depth:
-                    raise NotAnArray(self._path, self._held_at + token.start())
+                case b"]":
+                    yield from self._element(begin, position - 1, is_last=True)
+                    self._require_nothing(position)
+                    return
+                case b"}":
+                    raise NotAnArray(self._path, self._held_at + position - 1)
 
     def _open_bracket(self) -> int | None:
         """Where the elements begin, or None in a file that is blank or ends before."""
@@ -108,11 +108,11 @@ class Elements:
         self.shape = Shape(place.end, is_empty=False, is_torn=not is_last)
         yield place, text
 
-    def _last(self, begin: int, end: int) -> Iterator[tuple[Place, bytes]]:
+    def _last(self, begin: int) -> Iterator[tuple[Place, bytes]]:
         """The file ended inside the array: an element with an end of its own is whole."""
-        text = self._held[begin:end].strip(_BLANKS)
+        text = self._held[begin:].strip(_BLANKS)
         if text.endswith((b"}", b"]", b'"')) and is_json(text):
-            yield from self._element(begin, end, is_last=False)
+            yield from self._element(begin, len(self._held), is_last=False)
 
     def _require_nothing(self, position: int) -> None:
         while True:
