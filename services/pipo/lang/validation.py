@@ -87,7 +87,8 @@ def faults(schema: Schema, node: Node, label: str) -> list[Fault]:
     numbers = list(_endless(node, ()))
     bad = {id(fault.at) for fault in numbers}
     reader = _Reader(schema, node, label)
-    found = [fault for error in _errors(schema, node) for fault in reader.faults(error)]
+    found, data = reader.names_refused(schema, node, plain(node), ())
+    found += [fault for error in _errors(schema, data) for fault in reader.faults(error)]
     found += reader.templates_refused(schema, node, ())
     found += reader.spans_refused(schema, node)
     return numbers + [fault for fault in found if id(fault.at) not in bad]
@@ -115,12 +116,12 @@ def found(node: Node) -> str:
     return f"the number {node.written[:40]}"
 
 
-def _errors(schema: Schema, node: Node) -> list[Any]:
+def _errors(schema: Schema, data: Any) -> list[Any]:
     key = id(schema)
     if key not in _validators:
         # The schema is kept beside its validator, so its id stays its own.
         _validators[key] = (schema, compiled(schema))
-    return list(_validators[key][1].iter_errors(plain(node)))
+    return list(_validators[key][1].iter_errors(data))
 
 
 def _endless(node: Node, path: tuple[str | int, ...]) -> Iterator[Fault]:
@@ -173,14 +174,48 @@ class _Reader:
         node = at_path(self._root, list(path))
         if kind in FORM and self._may_be_template(error, node):
             return []
+        if kind == "minProperties" and len(_parts(node)) >= error.kind.value:
+            # Its wrong names were taken out, and named each.
+            return []
         match kind:
             case "additionalProperties":
                 return self._unknown_keys(error, node, path)
-            case "propertyNames":
-                return [self._key_name(error.kind.error, node, path)]
             case "anyOf" | "oneOf":
                 return self._alternatives(error, node, path)
         return [self._single(error, node, path)]
+
+    def names_refused(
+        self, schema: Any, node: Node, data: Any, path: tuple[str | int, ...]
+    ) -> tuple[list[Fault], Any]:
+        """Names of an author's map that break its rule, and the data without those entries.
+
+        The validator would name them too, in a time that grows with their square.
+        """
+        if not isinstance(schema, Mapping):
+            return [], data
+        made: list[Fault] = []
+        if isinstance(node, Items):
+            kept = list(data)
+            for index, item in enumerate(node.items):
+                found, kept[index] = self.names_refused(
+                    schema.get("items"), item, data[index], (*path, index)
+                )
+                made += found
+            return made, kept
+        if not isinstance(node, Map):
+            return [], data
+        properties, others = schema.get("properties", {}), schema.get("additionalProperties")
+        entries: dict[str, Any] = {}
+        for name, (_, value) in node.entries.items():
+            wrong = _errors(schema["propertyNames"], name) if "propertyNames" in schema else []
+            if wrong:
+                made.append(self._key_name(wrong[0], node, path))
+                continue
+            found, entries[name] = self.names_refused(
+                properties.get(name, others), value, data[name], (*path, name)
+            )
+            made += found
+        return made, entries
 
     def templates_refused(
         self, schema: Schema, node: Node, path: tuple[str | int, ...]

@@ -125,6 +125,11 @@ def test_findings_lie_inside_the_file_by_position(
         + ", *a" * 9000
         + "] } } }\n"
         + STDOUT,
+        PUSH + "nodes:\n" + "".join(f" 1{i}: {{ from: input }}\n" for i in range(5000)) + STDOUT,
+        PUSH
+        + "output: { from: input, to: sqlite, with: { path: a, table: t, columns: {"
+        + ",".join(f"'1{i}': 1" for i in range(8000))
+        + "} } }",
         "[" * 60_000,
         "&a [*a, " * 9000,
         "? " * 30_000,
@@ -137,6 +142,8 @@ def test_findings_lie_inside_the_file_by_position(
         "from",
         "merges",
         "aliases",
+        "ids",
+        "columns",
         "brackets",
         "anchors",
         "asks",

@@ -297,3 +297,9 @@ def test_a_duration_ends_before_the_calendar_does(span: str) -> None:
 def test_the_hint_of_a_value_of_the_wrong_kind(block: str, hint: str) -> None:
     found = [f for f in findings(PUSH + STDOUT + block) if f.code == "P002"]
     assert [f.hint.startswith(hint) for f in found] == [True]
+
+
+def test_wrong_names_are_named_each_and_nothing_else() -> None:
+    text = "pipo: 1\nname: a\ninputs: { 1a: { via: push }, 2b: { via: push } }\n"
+    expected = [("P002", 3, 11), ("P002", 3, 30)]
+    assert found(text + "output: { from: [1a, 2b], to: stdout }") == expected
