@@ -68,11 +68,11 @@ class Disk:
             monkeypatch.setattr(os, call, self._watching(getattr(os, call), call))
 
     def files(self) -> list[Files]:
-        """Every state that a kill or a power cut can leave, each once."""
+        """Every state that a kill or a power cut can leave, each once, always in one order."""
         every = [moment.after_a_kill() for moment in self.moments]
         every += self.torn
         every += [files for moment in self.moments for files in moment.after_a_power_cut()]
-        return list({tuple(sorted(files.items())): files for files in every}.values())
+        return [dict(items) for items in sorted({tuple(sorted(files.items())) for files in every})]
 
     def _watching(self, real: Callable[..., Any], call: str) -> Callable[..., Any]:
         def watching(first: Any, *rest: Any, **more: Any) -> Any:
