@@ -8,6 +8,7 @@ import fcntl
 import os
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -243,6 +244,21 @@ async def test_what_a_crash_left_of_a_replacement_is_removed(tmp_path: Path) -> 
     await output.close()
     assert contract.names(tmp_path) == ["a.json"]
     assert not os.stat(where["path"]).st_mode & 0o111
+
+
+@pytest.mark.parametrize(("file_format", "mode"), STYLES)
+async def test_a_place_that_cannot_be_mended_is_told_as_any_other(
+    file_format: str, mode: str, tmp_path: Path
+) -> None:
+    """Whatever stands there: the process that starts goes on (its caller takes ConnectorError)."""
+    (tmp_path / "occupied").write_text("")
+    for path in ("occupied/x", "x" * 300, "none/x"):
+        where = {**settings(tmp_path, file_format, mode), "path": str(tmp_path / path)}
+        output = file_case(file_format, mode).build(tmp_path)
+        with suppress(WriteFailed):
+            await output.recover(where)
+        await output.close()
+    assert contract.names(tmp_path) == ["occupied"]
 
 
 @pytest.mark.parametrize("mode", ["append", "write"])

@@ -122,12 +122,20 @@ def name_of_new(path: str) -> str:
 
 
 def remove_remains(path: str) -> None:
-    """Removes what a crash left of a replacement; one that is being written stays."""
-    new = name_of_new(os.path.realpath(path))
+    """Removes what a crash left of a replacement; one that is being written stays.
+
+    Raises: WriteFailed.
+    """
     try:
-        handle = os.open(new, _FLAGS)
+        _remove_unlocked(name_of_new(os.path.realpath(path)))
     except FileNotFoundError:
         return
+    except OSError as error:
+        raise cannot_write(path, error) from error
+
+
+def _remove_unlocked(new: str) -> None:
+    handle = os.open(new, _FLAGS)
     try:
         if locking.try_to_take(handle) and _identity(handle) == identity(new):
             os.unlink(new)
