@@ -38,6 +38,10 @@ class Operations(Protocol):
 
     async def stop(self, request: pipo_pb2.StopRequest) -> pipo_pb2.StopReply: ...
 
+    async def pause(self, request: pipo_pb2.PauseRequest) -> pipo_pb2.PauseReply: ...
+
+    async def resume(self, request: pipo_pb2.ResumeRequest) -> pipo_pb2.ResumeReply: ...
+
     async def push(self, request: pipo_pb2.PushRequest) -> pipo_pb2.PushReply: ...
 
     async def list_packets(
@@ -83,6 +87,12 @@ class GatewayOperations:
 
     async def stop(self, request: pipo_pb2.StopRequest) -> pipo_pb2.StopReply:
         return await _asked(self._stub.Stop(request))
+
+    async def pause(self, request: pipo_pb2.PauseRequest) -> pipo_pb2.PauseReply:
+        return await _asked(self._stub.Pause(request))
+
+    async def resume(self, request: pipo_pb2.ResumeRequest) -> pipo_pb2.ResumeReply:
+        return await _asked(self._stub.Resume(request))
 
     async def push(self, request: pipo_pb2.PushRequest) -> pipo_pb2.PushReply:
         return await _asked(self._stub.Push(request))

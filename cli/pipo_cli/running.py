@@ -1,4 +1,4 @@
-"""Commands that start and stop: `run`, `start`, `stop`."""
+"""Commands that start and stop: `run`, `start`, `stop`, `pause`, `resume`."""
 
 from __future__ import annotations
 
@@ -120,6 +120,32 @@ def stop(settings: Settings, name: str, now: bool) -> None:
     )
 
 
+@click.command()
+@click.argument("name")
+@global_options
+@pass_settings
+def pause(settings: Settings, name: str) -> None:
+    """Hold a running pipeline: it accepts packets, and none moves until it is resumed."""
+    from pipo.rpc.stubs import pipo_pb2
+    from pipo_cli.answers import answer
+
+    request = pipo_pb2.PauseRequest(pipeline=name)
+    answer(settings, lambda operations: operations.pause(request), _paused, "paused")
+
+
+@click.command()
+@click.argument("name")
+@global_options
+@pass_settings
+def resume(settings: Settings, name: str) -> None:
+    """Let a paused pipeline go on: it works through what it accepted meanwhile."""
+    from pipo.rpc.stubs import pipo_pb2
+    from pipo_cli.answers import answer
+
+    request = pipo_pb2.ResumeRequest(pipeline=name)
+    answer(settings, lambda operations: operations.resume(request), _resumed, "resumed")
+
+
 async def _start(
     operations: Operations, request: pipo_pb2.StartRequest, patience_s: float
 ) -> pipo_pb2.PipelineInfo:
@@ -160,6 +186,16 @@ def _stopped(reply: pipo_pb2.StopReply) -> list[str]:
             f"{reply.pipeline} is already stopped" if reply.already else f"stopped {reply.pipeline}"
         ]
     return [f"draining {reply.pipeline}; it stops when its packets are done"]
+
+
+def _paused(reply: pipo_pb2.PauseReply) -> list[str]:
+    name = reply.pipeline
+    return [f"{name} is already paused" if reply.already else f"paused {name}"]
+
+
+def _resumed(reply: pipo_pb2.ResumeReply) -> list[str]:
+    name = reply.pipeline
+    return [f"{name} is not paused" if reply.already else f"resumed {name}"]
 
 
 def _file_of(target: str) -> Path | None:

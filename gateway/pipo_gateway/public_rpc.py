@@ -78,6 +78,18 @@ class PipoServicer(pipo_pb2_grpc.PipoServicer):
         self._who(context).require("operate", request.pipeline)
         return await self._access.stop(request)
 
+    async def Pause(
+        self, request: pipo_pb2.PauseRequest, context: grpc.aio.ServicerContext
+    ) -> pipo_pb2.PauseReply:
+        self._who(context).require("operate", request.pipeline)
+        return await self._access.pause(request)
+
+    async def Resume(
+        self, request: pipo_pb2.ResumeRequest, context: grpc.aio.ServicerContext
+    ) -> pipo_pb2.ResumeReply:
+        self._who(context).require("operate", request.pipeline)
+        return await self._access.resume(request)
+
     async def Push(
         self, request: pipo_pb2.PushRequest, context: grpc.aio.ServicerContext
     ) -> pipo_pb2.PushReply:

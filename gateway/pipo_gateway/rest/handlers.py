@@ -64,6 +64,16 @@ class Handlers:
         )
         return answers.stopped(await self._access.stop(request))
 
+    async def pause(self, asked: Asked) -> Any:
+        request = pipo_pb2.PauseRequest(
+            pipeline=asked.names["name"], reason=asked.fields.get("reason", "")
+        )
+        return answers.paused(await self._access.pause(request))
+
+    async def resume(self, asked: Asked) -> Any:
+        request = pipo_pb2.ResumeRequest(pipeline=asked.names["name"])
+        return answers.resumed(await self._access.resume(request))
+
     async def push(self, asked: Asked) -> Any:
         request = pipo_pb2.PushRequest(
             pipeline=asked.names["name"],

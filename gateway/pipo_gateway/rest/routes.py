@@ -32,6 +32,8 @@ def routes(do: Handlers) -> list[Route]:
         Route("GET", ONE, "get", handler=do.get_pipeline),
         Route("POST", f"{ONE}/start", "start", "operate", START, do.start),
         Route("POST", f"{ONE}/stop", "stop", "operate", {"now": "flag"}, do.stop),
+        Route("POST", f"{ONE}/pause", "pause", "operate", {"reason": "text"}, do.pause),
+        Route("POST", f"{ONE}/resume", "resume", "operate", {}, do.resume),
         Route("POST", f"{ONE}/push", "push", "operate", PUSH, do.push),
         Route(
             "GET",
@@ -69,7 +71,7 @@ def routes(do: Handlers) -> list[Route]:
 
 def _not_built() -> list[Route]:
     edits = ("rollback", "apply", "proposals", "proposals/{id}/apply", "proposals/{id}/reject")
-    posts = ("drain", "restart", "pause", "resume", "ack", "dlq/replay", "dlq/purge", "rerun")
+    posts = ("drain", "restart", "ack", "dlq/replay", "dlq/purge", "rerun")
     reads = ("graph", "activity", "dlq", "versions", "versions/{version}", "diff", "proposals")
     return [
         Route("POST", "/api/engine/stop", "engine stop", "operate"),

@@ -14,7 +14,7 @@ from pipo.rpc.to_json import to_value
 Answer = dict[str, Any]
 
 # What the process itself knows; doors.md puts it under `runner`.
-_OF_THE_RUNNER = ("last_seq", "latency", "inputs", "checkers", "notes")
+_OF_THE_RUNNER = ("last_seq", "latency", "inputs", "checkers", "notes", "paused_reason", "held")
 
 
 def pipelines(reply: pipo_pb2.ListPipelinesReply) -> Answer:
@@ -48,6 +48,14 @@ def started(info: pipo_pb2.PipelineInfo) -> Answer:
 
 
 def stopped(reply: pipo_pb2.StopReply) -> Answer:
+    return to_value(reply)
+
+
+def paused(reply: pipo_pb2.PauseReply) -> Answer:
+    return to_value(reply)
+
+
+def resumed(reply: pipo_pb2.ResumeReply) -> Answer:
     return to_value(reply)
 
 

@@ -102,6 +102,18 @@ class Access:
             name, lambda peer: peer.stub.Stop(request, timeout=READ_TIMEOUT_S)
         )
 
+    async def pause(self, request: pipo_pb2.PauseRequest) -> pipo_pb2.PauseReply:
+        """Answers once the pause is journaled. Raises: NotFound, InvalidState, Unavailable."""
+        return await self._routing.ask(
+            request.pipeline, lambda peer: peer.stub.Pause(request, timeout=READ_TIMEOUT_S)
+        )
+
+    async def resume(self, request: pipo_pb2.ResumeRequest) -> pipo_pb2.ResumeReply:
+        """Answers once the end of the pause is journaled. Raises: as `pause`."""
+        return await self._routing.ask(
+            request.pipeline, lambda peer: peer.stub.Resume(request, timeout=READ_TIMEOUT_S)
+        )
+
     # ── packets ──────────────────────────────────────────────────────────────
 
     async def push(self, request: pipo_pb2.PushRequest) -> pipo_pb2.PushReply:

@@ -36,6 +36,14 @@ class Operations:
         found: pipo_pb2.StopReply = await self._answer("stop", request)
         return found
 
+    async def pause(self, request: pipo_pb2.PauseRequest) -> pipo_pb2.PauseReply:
+        found: pipo_pb2.PauseReply = await self._answer("pause", request)
+        return found
+
+    async def resume(self, request: pipo_pb2.ResumeRequest) -> pipo_pb2.ResumeReply:
+        found: pipo_pb2.ResumeReply = await self._answer("resume", request)
+        return found
+
     async def push(self, request: pipo_pb2.PushRequest) -> pipo_pb2.PushReply:
         found: pipo_pb2.PushReply = await self._answer("push", request)
         return found

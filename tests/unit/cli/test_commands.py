@@ -228,6 +228,29 @@ def test_stop_says_what_happens(shell: Shell) -> None:
     assert said(state="stopped", already=True) == "x is already stopped\n"
 
 
+def test_pause_and_resume_say_what_happens(shell: Shell) -> None:
+    def said(command: str, reply: Any) -> str:
+        return shell.run(command, "x", **{command: reply})[1]
+
+    pause, resume = pipo_pb2.PauseReply, pipo_pb2.ResumeReply
+    assert said("pause", pause(pipeline="x", state="paused")) == "paused x\n"
+    assert said("pause", pause(pipeline="x", already=True)) == "x is already paused\n"
+    assert said("resume", resume(pipeline="x", state="active")) == "resumed x\n"
+    assert said("resume", resume(pipeline="x", already=True)) == "x is not paused\n"
+
+
+def test_a_pause_in_json_is_the_answer_of_the_api(shell: Shell) -> None:
+    reply = pipo_pb2.PauseReply(pipeline="x", state="paused")
+    _, out, _, operations = shell.run("pause", "x", "--json", pause=reply)
+    assert json.loads(out) == {
+        "pipeline": "x",
+        "state": "paused",
+        "already": False,
+        "engine": "up",
+    }
+    assert operations.asked[0][1].reason == ""
+
+
 def test_stop_now(shell: Shell) -> None:
     reply = pipo_pb2.StopReply(pipeline="x", state="stopped")
     _, _, _, operations = shell.run("stop", "x", "--now", stop=reply)

@@ -185,6 +185,14 @@ class FakePipeline(pipeline_pb2_grpc.PipelineServicer):
             self.arrived.set()
             begin(part.request_id, request)
 
+    async def Pause(self, request: Any, context: Any) -> pipo_pb2.PauseReply:
+        self._act(request)
+        return pipo_pb2.PauseReply(pipeline=self.name, state="paused")
+
+    async def Resume(self, request: Any, context: Any) -> pipo_pb2.ResumeReply:
+        self._act(request)
+        return pipo_pb2.ResumeReply(pipeline=self.name, state="active", already=True)
+
     async def Push(self, request: Any, context: Any) -> pipo_pb2.PushReply:
         self._act(request)
         return pipo_pb2.PushReply(packet_id="01P", pipeline=self.name, state="accepted")

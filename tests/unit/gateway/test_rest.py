@@ -189,6 +189,20 @@ async def test_stop_without_a_host_asks_the_process_itself(
     assert found.desired == "stopped"
 
 
+async def test_pause_and_resume_ask_the_process(
+    client: aiohttp.ClientSession, pipeline: FakePipeline
+) -> None:
+    status, told = await post(client, f"{ONE}/pause", '{"reason": "agent"}')
+    assert (status, told) == (200, {"pipeline": "signups", "state": "paused", "already": False})
+    assert pipeline.asked[0].reason == "agent"
+    status, told = await post(client, f"{ONE}/resume")
+    assert (status, told) == (200, {"pipeline": "signups", "state": "active", "already": True})
+    assert (await post(client, f"{ONE}/pause", '{"why": 1}'))[0] == 400
+    pipeline.raises = errors.InvalidState("signups is draining", hint="start it again")
+    status, told = await post(client, f"{ONE}/pause")
+    assert (status, told["code"], told["hint"]) == (409, "invalid_state", "start it again")
+
+
 async def test_packets_trace_and_events(
     client: aiohttp.ClientSession, pipeline: FakePipeline
 ) -> None:
@@ -298,7 +312,7 @@ async def test_routes(client: aiohttp.ClientSession, pipeline: FakePipeline) -> 
 @pytest.mark.parametrize(
     ("path", "operation"),
     [
-        (f"{ONE}/pause", "pause"),
+        (f"{ONE}/restart", "restart"),
         (f"{ONE}/dlq/replay", "dlq replay"),
         ("/api/engine/stop", "engine stop"),
         (f"{ONE}/rollback", "rollback"),
