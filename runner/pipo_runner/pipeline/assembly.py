@@ -20,6 +20,7 @@ from pipo.connectors.contract import (
 from pipo.journal import reads
 from pipo.journal.sqlite_journal import Recovery, SqliteJournal
 from pipo.lang.model import Pipeline
+from pipo_runner.pipeline.acks import Acks
 from pipo_runner.pipeline.admission import Admission
 from pipo_runner.pipeline.body_budget import BodyBudget
 from pipo_runner.pipeline.endings import Endings
@@ -68,6 +69,7 @@ class Parts:
     executor: Executor
     writing: OutputStage
     verifications: Verifications
+    acks: Acks
     intake: PipelineIntake
     pushes: Pushes
     measures: Measures
@@ -114,8 +116,16 @@ def assemble(pipeline: Pipeline, around: Surroundings, recovery: Recovery) -> Pa
     verifications = Verifications(
         **common, executor=executor, role_of=_output_role, load=around.load
     )
+    acks = Acks(
+        **common,
+        name=pipeline.name,
+        plan_of=around.plans.of,
+        paused=lambda: pausing.reason is not None,
+        load=around.load,
+    )
     writing = OutputStage(
         **common,
+        acks=acks,
         output_of=around.output_of,
         executor=executor,
         verify=verifications.add,
@@ -124,7 +134,7 @@ def assemble(pipeline: Pipeline, around: Surroundings, recovery: Recovery) -> Pa
     executor.output = writing
     # A write that has not begun goes back before anybody flushes what is left.
     pausing.on_pause += [executor.pause, verifications.pause, writing.give_back]
-    pausing.on_resume += [verifications.unpause, executor.unpause]
+    pausing.on_resume += [verifications.unpause, acks.unpause, executor.unpause]
     if pausing.reason is not None:
         executor.pause()
         verifications.pause()
@@ -176,6 +186,7 @@ def assemble(pipeline: Pipeline, around: Surroundings, recovery: Recovery) -> Pa
         executor=executor,
         writing=writing,
         verifications=verifications,
+        acks=acks,
         intake=intake,
         pushes=pushes,
         measures=measures,

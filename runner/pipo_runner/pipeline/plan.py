@@ -38,6 +38,7 @@ class PlannedNode:
 
 
 FILTERED: Final = object()
+EXTERNAL: Final = "external"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +86,11 @@ class Plan:
     def settled_by_write(self) -> bool:
         """Its check needs no look at the destination: the write itself settles a unit."""
         return self.check in ("ack", "none")
+
+    @property
+    def parks(self) -> bool:
+        """Its check is an ack from outside: a written unit is parked until it comes."""
+        return self.check == EXTERNAL
 
     @property
     def check(self) -> str:

@@ -11,10 +11,12 @@ and the log names the row. Nothing is guessed from time stamps.
     R4   nobody     yes      no                    -           VERIFY: not written again, checked anew
     R5   a resume   -        -                     -           HOLD: its step begins anew after the resume
     R6   someone    -        -                     -           LEAVE: escalated, until it is resolved
+    R7   its ack    yes      no                    -           PARK: until its deadline, which stands
+    R8   nobody     yes      no                    -           CONFIRM: acked, or its window was closed by a hold
 
 A held unit waits for a resume only where the pause goes on: after a clean stop or a halt it
-is one of R1 or R4. In a run that begins paused R1 and R2 are taken up and wait for the gate,
-and R3 and R4 are put off until the resume: nothing moves before (edge 303).
+is one of R1, R4 or R8. In a run that begins paused R1 and R2 are taken up and wait for the gate,
+and R3, R4 and R8 are put off until the resume: nothing moves before (edge 303).
 
 R1 and R2 write with `repeat: recovered`: the write may have happened just before
 the crash, and its key is looked for from the last committed mark on. Rejected:
@@ -42,6 +44,8 @@ class Decision(Enum):
     WAIT = auto()
     DELIVER = auto()
     VERIFY = auto()
+    PARK = auto()
+    CONFIRM = auto()
     HOLD = auto()
     LEAVE = auto()
 
@@ -56,6 +60,10 @@ class Finding:
     held: bool
     """A policy holds it, and the pause goes on."""
     escalated: bool
+    parks: bool
+    """Its check is an ack from outside."""
+    window: bool
+    """Its ack may still come: the window is on disk, and it is not acked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,15 +77,22 @@ TABLE: Final = (
     Row("R1", lambda f: _free(f) and not f.written and not f.wait_left, Decision.RUN),
     Row("R2", lambda f: _free(f) and not f.written and f.wait_left, Decision.WAIT),
     Row("R3", lambda f: _free(f) and f.written and f.settled_by_write, Decision.DELIVER),
-    Row("R4", lambda f: _free(f) and f.written and not f.settled_by_write, Decision.VERIFY),
+    Row("R4", lambda f: _unseen(f) and not f.parks, Decision.VERIFY),
     Row("R5", lambda f: f.held and not f.escalated, Decision.HOLD),
     Row("R6", lambda f: f.escalated, Decision.LEAVE),
+    Row("R7", lambda f: _unseen(f) and f.parks and f.window, Decision.PARK),
+    Row("R8", lambda f: _unseen(f) and f.parks and not f.window, Decision.CONFIRM),
 )
 
 
 def _free(found: Finding) -> bool:
     """It waits for nobody."""
     return not (found.held or found.escalated)
+
+
+def _unseen(found: Finding) -> bool:
+    """It is written, and that alone does not settle it."""
+    return _free(found) and found.written and not found.settled_by_write
 
 
 def decide(finding: Finding) -> Row:
@@ -106,6 +121,9 @@ def unit_of(row: PendingUnit) -> Unit:
         write_no=row.write_no,
         retry_at=row.retry_at,
         key=row.key,
+        acked_write_no=row.acked_write_no,
+        ack_by=row.ack_by,
+        deadline_at=row.deadline_at,
     )
 
 

@@ -49,6 +49,8 @@ class _Written:
     """Those that their write has settled, with their check."""
     unseen: list[tuple[Unit, Plan, bytes]] = field(default_factory=list)
     """Those whose check begins anew, with the result of the write."""
+    without_window: list[Unit] = field(default_factory=list)
+    """Those that are acked, and those whose wait for an ack begins anew."""
 
 
 async def take_up(found: Sequence[PendingUnit], around: Surroundings, parts: Parts) -> Counter[str]:
@@ -81,6 +83,8 @@ def _finding(row: PendingUnit, unit: Unit, plan: Plan, left_ms: float, parts: Pa
         wait_left=left_ms > 0,
         held=row.held is not None and parts.pausing.reason is not None,
         escalated=row.state == ESCALATED,
+        parks=plan.parks,
+        window=unit.deadline_at is not None and not unit.acked,
     )
 
 
@@ -108,6 +112,10 @@ def _carry_out(
         case Decision.VERIFY:
             _keep_slot(unit, parts)
             written.unseen.append((unit, plan, row.result or b"null"))
+        case Decision.PARK:
+            parts.acks.park(unit)
+        case Decision.CONFIRM:
+            written.without_window.append(unit)
         case Decision.HOLD:
             result = row.result or b"null"
             parts.endings.hold(unit, lambda: _begin_anew(unit, plan, result, around, parts))
@@ -118,6 +126,7 @@ def _carry_out(
 
 
 async def _go_on(written: _Written, around: Surroundings, parts: Parts) -> None:
+    parts.acks.open(written.without_window)
     for unit, plan, result in written.unseen:
         await _verify_again(unit, plan, result, around, parts)
     if written.delivered:
@@ -131,7 +140,9 @@ async def _go_on(written: _Written, around: Surroundings, parts: Parts) -> None:
 
 def _begin_anew(unit: Unit, plan: Plan, result: bytes, around: Surroundings, parts: Parts) -> None:
     """The step of a unit that was held: a check is asked again, everything else runs again."""
-    if unit.cursor == VERIFY:
+    if unit.cursor == VERIFY and plan.parks:
+        parts.acks.open([unit])
+    elif unit.cursor == VERIFY:
         _keep_slot(unit, parts)
         _spawned(around, _verify_again(unit, plan, result, around, parts), f"verify {unit.id}")
     else:

@@ -29,6 +29,10 @@ class Pending:
     def add(self, unit: Unit) -> None:
         self._units[unit.id] = unit
 
+    def find(self, unit_id: str) -> Unit | None:
+        """A unit that is not settled; None for any other."""
+        return self._units.get(unit_id)
+
     @property
     def moving(self) -> int:
         """How many are on their way: neither held nor escalated."""

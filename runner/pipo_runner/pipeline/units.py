@@ -59,6 +59,21 @@ class Unit:
     """When its acceptance was committed, on the monotonic clock; 0 when an earlier run did."""
     entered: float = 0.0
     """When the step at the cursor began in this run, on the monotonic clock; 0 before that."""
+    acked_write_no: int | None = None
+    """The newest write that was acked, which may be the one to come (decision 12)."""
+    ack_by: str | None = None
+    deadline_at: int | None = None
+    """When the wait for its ack is over, wall time; None outside of one."""
+
+    @property
+    def next_write_no(self) -> int:
+        """The write that an ack confirms now: the last one at the check, before it the next."""
+        return self.write_no + (self.cursor != VERIFY)
+
+    @property
+    def acked(self) -> bool:
+        """Whether that write is acked."""
+        return self.acked_write_no == self.next_write_no
 
 
 class ReadyQueue:

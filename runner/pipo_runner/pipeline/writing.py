@@ -9,8 +9,8 @@ Commits. Before the effect: with the default key the acceptance that is already
 on disk is enough, since a repeat after a crash finds the key at the
 destination; an explicit key is committed with *writing* first and reused on
 every repeat (design §4.3). After the effect: *written* is committed with the
-result, together with *delivered* where the check is `ack` or `none`. Only then
-does anyone learn of it.
+result, together with *delivered* where the check is `ack` or `none`, and with the
+window of an ack where it is `external`. Only then does anyone learn of it.
 
 The next group of a place may be written while the commit of the one before is
 under way; the journal keeps the order, and a crash repeats at most what was not
@@ -23,7 +23,7 @@ database, a full disk) is each unit's own failure. Either way `policy` decides.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -39,9 +39,10 @@ from pipo.connectors.contract import (
     WriteUnit,
 )
 from pipo.crashpoints import reach
-from pipo.journal.changes import Change, Delivered, Marked, Retried, Writing, Written
+from pipo.journal.changes import AwaitingAck, Change, Delivered, Marked, Retried, Writing, Written
 from pipo.lang.model import Then
 from pipo.payload import encode
+from pipo_runner.pipeline.acks import Acks
 from pipo_runner.pipeline.endings import Endings, Failed
 from pipo_runner.pipeline.executor import Executor
 from pipo_runner.pipeline.failures import (
@@ -100,6 +101,7 @@ class OutputStage:
         redact: Callable[[str], str],
         log: Callable[..., None],
         verify: Callable[[Unit, Plan, Mapping[str, Any], bytes], None],
+        acks: Acks,
         serial: bool,
     ) -> None:
         self._journal = journal
@@ -113,6 +115,7 @@ class OutputStage:
         self._redact = redact
         self._log = log
         self._verify = verify
+        self._acks = acks
         self._serial = serial
         self._waiting: dict[str, list[Prepared]] = {}
         self._busy: set[str] = set()
@@ -281,15 +284,18 @@ class OutputStage:
             )
             for p, result in written
         ]
-        settled = [p for p, _ in written if p.plan.settled_by_write]
-        changes += [Delivered(p.unit.id, None, at, check=p.plan.check) for p in settled]
-        if flush.marks:
-            changes.append(Marked(flush.marks))
         for p, _ in written:
             p.unit.cursor, p.unit.attempt = VERIFY, 0
             p.unit.write_no += 1
+        follows = [self._with_write(p, at) for p, _ in written]
+        changes += [change for change in follows if change is not None]
+        settled = {change.unit for change in follows if isinstance(change, Delivered)}
+        if flush.marks:
+            changes.append(Marked(flush.marks))
         if changes:
-            self._journal.submit(*changes, done=lambda error: self._after_write(written, error))
+            self._journal.submit(
+                *changes, done=lambda error: self._after_write(written, settled, error)
+            )
         if not self._serial and written:
             self._executor.release(len(written))
         for prepared, error in failed:
@@ -297,23 +303,37 @@ class OutputStage:
         if failed:
             self.flush()
 
+    def _with_write(self, prepared: Prepared, at: int) -> Delivered | AwaitingAck | None:
+        """What stands in one commit with its Written: its end, or the window of its ack."""
+        unit, plan = prepared.unit, prepared.plan
+        if plan.settled_by_write:
+            return Delivered(unit.id, None, at, check=plan.check)
+        return self._acks.with_write(unit, at) if plan.parks else None
+
     def _after_write(
-        self, written: list[tuple[Prepared, bytes]], error: BaseException | None
+        self,
+        written: list[tuple[Prepared, bytes]],
+        settled: Collection[str],
+        error: BaseException | None,
     ) -> None:
-        """The write is on disk: the units are delivered, or wait for their check."""
+        """The write is on disk: those in `settled` are delivered, the others wait for their check."""
         if error is not None:
             # The journal hands it to the process, which starts anew: nobody else moves these units.
             raise error
-        delivered: list[str] = []
+        # Nobody waits in a slot for an ack (edge 223).
+        slots = len(settled)
         for prepared, result in written:
-            if prepared.plan.settled_by_write:
-                delivered.append(prepared.unit.id)
+            if prepared.unit.id in settled:
+                continue
+            if prepared.plan.parks:
+                slots += 1
+                self._acks.park(prepared.unit)
             else:
                 prepared.unit.holds_slot = self._serial
                 self._verify(prepared.unit, prepared.plan, prepared.settings, result)
-        self._pending.settled(delivered, Settlement("delivered"))
-        if self._serial and delivered:
-            self._executor.release(len(delivered))
+        self._pending.settled(settled, Settlement("delivered"))
+        if self._serial and slots:
+            self._executor.release(slots)
 
     # ── failing ──────────────────────────────────────────────────────────────
 

@@ -65,7 +65,12 @@ ORDER BY id DESC
 AWAITING_ACK: Final = f"""
 SELECT count(*) FROM units INDEXED BY units_pending
 WHERE {IS_PENDING} AND state = 'verifying' AND deadline_at IS NOT NULL
+    AND acked_write_no IS NOT write_no
 """
+CHECK_OF: Final = (
+    "SELECT CAST(compiled AS TEXT) ->> '$.delivered.check' FROM versions WHERE version = ?"
+)
+RESULT_OF: Final = "SELECT CAST(result AS BLOB) FROM units WHERE id = ?"
 
 
 async def families(rows: Rows, packet_ids: Sequence[str]) -> dict[str, list[UnitStanding]]:
@@ -92,6 +97,18 @@ async def dead_letters(rows: Rows) -> list[str]:
 async def awaiting_ack(rows: Rows) -> int:
     """How many units wait for an ack (edge 224)."""
     return int((await rows.rows(AWAITING_ACK))[0][0])
+
+
+async def check_of(rows: Rows, version: int) -> str | None:
+    """The delivery check of a version; None for one that the journal does not hold."""
+    found = await rows.rows(CHECK_OF, (version,))
+    return found[0][0] if found else None
+
+
+async def result_of(rows: Rows, unit_id: str) -> bytes | None:
+    """What the unit's last write returned; None before it, and for an unknown unit."""
+    found = await rows.rows(RESULT_OF, (unit_id,))
+    return found[0][0] if found else None
 
 
 async def _units(rows: Rows, query: str, ids: Sequence[str]) -> list[UnitStanding]:

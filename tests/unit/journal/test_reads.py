@@ -128,6 +128,8 @@ async def test_listings_never_walk_the_table(journal: SqliteJournal) -> None:
         (units.UNITS, ('["u"]',)),
         (units.DEAD_LETTERS, ()),
         (units.AWAITING_ACK, ()),
+        (units.CHECK_OF, (1,)),
+        (units.RESULT_OF, ("u",)),
     ):
         plan = [row[3] for row in await rows.rows(f"EXPLAIN QUERY PLAN {sql}", params)]
         scans = [step for step in plan if step.startswith("SCAN")]

@@ -8,7 +8,7 @@ import pytest
 
 from pipo_runner.pipeline.recovery import TABLE, Decision, Finding, decide
 
-EVERY = [Finding(*flags) for flags in product((False, True), repeat=5)]
+EVERY = [Finding(*flags) for flags in product((False, True), repeat=7)]
 
 
 @pytest.mark.parametrize("finding", EVERY, ids=str)
