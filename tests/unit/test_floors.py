@@ -18,6 +18,7 @@ FLOORS = {
     "pipo.payload": 1,
     "pipo.crashpoints": 1,
     "pipo.collector": 1,
+    "pipo.stall": 1,
     "pipo.telemetry": 2,
     "pipo.home": 2,
     "pipo.lang": 3,

@@ -24,23 +24,27 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15pipo/v1/checker.proto\x12\x07pipo.v1\"s\n\x14VerificationsRequest\x12$\n\x05hello\x18\x01 \x01(\x0b\x32\x15.pipo.v1.CheckerHello\x12\x11\n\theartbeat\x18\x02 \x01(\x08\x12\"\n\x08verdicts\x18\x03 \x03(\x0b\x32\x10.pipo.v1.Verdict\"4\n\x0c\x43heckerHello\x12\x12\n\nchecker_id\x18\x01 \x01(\t\x12\x10\n\x08\x63\x61pacity\x18\x02 \x01(\r\"U\n\x12VerificationsReply\x12,\n\rverifications\x18\x01 \x03(\x0b\x32\x15.pipo.v1.Verification\x12\x11\n\twithdrawn\x18\x02 \x03(\t\"\x92\x01\n\x0cVerification\x12\n\n\x02id\x18\x01 \x01(\t\x12\r\n\x05\x63heck\x18\x02 \x01(\t\x12\x0c\n\x04with\x18\x03 \x01(\x0c\x12\x0e\n\x06result\x18\x04 \x01(\x0c\x12\x16\n\x0ewithin_left_ms\x18\x05 \x01(\x03\x12\x11\n\twithin_ms\x18\x06 \x01(\x03\x12\x0e\n\x06output\x18\x07 \x01(\t\x12\x0e\n\x06target\x18\x08 \x01(\x0c\"\xfb\x01\n\x07Verdict\x12\n\n\x02id\x18\x01 \x01(\t\x12)\n\x07outcome\x18\x02 \x01(\x0e\x32\x18.pipo.v1.Verdict.Outcome\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\x10\n\x08\x61ttempts\x18\x04 \x01(\r\x12\x10\n\x08\x65vidence\x18\x05 \x01(\x0c\x12\x12\n\nelapsed_ms\x18\x06 \x01(\x03\x12\x0f\n\x07\x65rrored\x18\x07 \x01(\x08\"_\n\x07Outcome\x12\x17\n\x13OUTCOME_UNSPECIFIED\x10\x00\x12\x12\n\x0eOUTCOME_PASSED\x10\x01\x12\x12\n\x0eOUTCOME_FAILED\x10\x02\x12\x13\n\x0fOUTCOME_REFUSED\x10\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15pipo/v1/checker.proto\x12\x07pipo.v1\"\x98\x01\n\x14VerificationsRequest\x12$\n\x05hello\x18\x01 \x01(\x0b\x32\x15.pipo.v1.CheckerHello\x12\x11\n\theartbeat\x18\x02 \x01(\x08\x12\"\n\x08verdicts\x18\x03 \x03(\x0b\x32\x10.pipo.v1.Verdict\x12#\n\x05stall\x18\x04 \x01(\x0b\x32\x14.pipo.v1.StallReport\"4\n\x0c\x43heckerHello\x12\x12\n\nchecker_id\x18\x01 \x01(\t\x12\x10\n\x08\x63\x61pacity\x18\x02 \x01(\r\"\x1f\n\x0bStallReport\x12\x10\n\x08quiet_ms\x18\x01 \x01(\x03\"z\n\x12VerificationsReply\x12,\n\rverifications\x18\x01 \x03(\x0b\x32\x15.pipo.v1.Verification\x12\x11\n\twithdrawn\x18\x02 \x03(\t\x12#\n\x08progress\x18\x03 \x01(\x0b\x32\x11.pipo.v1.Progress\"\x9e\x01\n\x08Progress\x12\x16\n\x0epending_moving\x18\x01 \x01(\x03\x12\x1d\n\x10last_progress_ms\x18\x02 \x01(\x03H\x00\x88\x01\x01\x12\x15\n\rclock_from_ms\x18\x03 \x01(\x03\x12\x10\n\x08\x61\x66ter_ms\x18\x04 \x01(\x03\x12\x0f\n\x07looking\x18\x05 \x01(\x08\x12\x0c\n\x04told\x18\x06 \x01(\x08\x42\x13\n\x11_last_progress_ms\"\x92\x01\n\x0cVerification\x12\n\n\x02id\x18\x01 \x01(\t\x12\r\n\x05\x63heck\x18\x02 \x01(\t\x12\x0c\n\x04with\x18\x03 \x01(\x0c\x12\x0e\n\x06result\x18\x04 \x01(\x0c\x12\x16\n\x0ewithin_left_ms\x18\x05 \x01(\x03\x12\x11\n\twithin_ms\x18\x06 \x01(\x03\x12\x0e\n\x06output\x18\x07 \x01(\t\x12\x0e\n\x06target\x18\x08 \x01(\x0c\"\xfb\x01\n\x07Verdict\x12\n\n\x02id\x18\x01 \x01(\t\x12)\n\x07outcome\x18\x02 \x01(\x0e\x32\x18.pipo.v1.Verdict.Outcome\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\x10\n\x08\x61ttempts\x18\x04 \x01(\r\x12\x10\n\x08\x65vidence\x18\x05 \x01(\x0c\x12\x12\n\nelapsed_ms\x18\x06 \x01(\x03\x12\x0f\n\x07\x65rrored\x18\x07 \x01(\x08\"_\n\x07Outcome\x12\x17\n\x13OUTCOME_UNSPECIFIED\x10\x00\x12\x12\n\x0eOUTCOME_PASSED\x10\x01\x12\x12\n\x0eOUTCOME_FAILED\x10\x02\x12\x13\n\x0fOUTCOME_REFUSED\x10\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'pipo.rpc.stubs.checker_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_VERIFICATIONSREQUEST']._serialized_start=34
-  _globals['_VERIFICATIONSREQUEST']._serialized_end=149
-  _globals['_CHECKERHELLO']._serialized_start=151
-  _globals['_CHECKERHELLO']._serialized_end=203
-  _globals['_VERIFICATIONSREPLY']._serialized_start=205
-  _globals['_VERIFICATIONSREPLY']._serialized_end=290
-  _globals['_VERIFICATION']._serialized_start=293
-  _globals['_VERIFICATION']._serialized_end=439
-  _globals['_VERDICT']._serialized_start=442
-  _globals['_VERDICT']._serialized_end=693
-  _globals['_VERDICT_OUTCOME']._serialized_start=598
-  _globals['_VERDICT_OUTCOME']._serialized_end=693
+  _globals['_VERIFICATIONSREQUEST']._serialized_start=35
+  _globals['_VERIFICATIONSREQUEST']._serialized_end=187
+  _globals['_CHECKERHELLO']._serialized_start=189
+  _globals['_CHECKERHELLO']._serialized_end=241
+  _globals['_STALLREPORT']._serialized_start=243
+  _globals['_STALLREPORT']._serialized_end=274
+  _globals['_VERIFICATIONSREPLY']._serialized_start=276
+  _globals['_VERIFICATIONSREPLY']._serialized_end=398
+  _globals['_PROGRESS']._serialized_start=401
+  _globals['_PROGRESS']._serialized_end=559
+  _globals['_VERIFICATION']._serialized_start=562
+  _globals['_VERIFICATION']._serialized_end=708
+  _globals['_VERDICT']._serialized_start=711
+  _globals['_VERDICT']._serialized_end=962
+  _globals['_VERDICT_OUTCOME']._serialized_start=867
+  _globals['_VERDICT_OUTCOME']._serialized_end=962
 # @@protoc_insertion_point(module_scope)

@@ -29,6 +29,7 @@ class VerificationsRequest(_message.Message):
     HELLO_FIELD_NUMBER: _builtins.int
     HEARTBEAT_FIELD_NUMBER: _builtins.int
     VERDICTS_FIELD_NUMBER: _builtins.int
+    STALL_FIELD_NUMBER: _builtins.int
     heartbeat: _builtins.bool
     """Every 3 s, also when nothing else is said; renews the leases of `held`."""
     @_builtins.property
@@ -37,16 +38,23 @@ class VerificationsRequest(_message.Message):
 
     @_builtins.property
     def verdicts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Verdict]: ...
+    @_builtins.property
+    def stall(self) -> Global___StallReport:
+        """The progress that was sent last is a stall by now. Said again, an interval later, until
+        the pipeline's progress says that it is told.
+        """
+
     def __init__(
         self,
         *,
         hello: Global___CheckerHello | None = ...,
         heartbeat: _builtins.bool = ...,
         verdicts: _abc.Iterable[Global___Verdict] | None = ...,
+        stall: Global___StallReport | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["hello", b"hello"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["hello", b"hello", "stall", b"stall"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["heartbeat", b"heartbeat", "hello", b"hello", "verdicts", b"verdicts"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["heartbeat", b"heartbeat", "hello", b"hello", "stall", b"stall", "verdicts", b"verdicts"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -76,30 +84,104 @@ class CheckerHello(_message.Message):
 Global___CheckerHello: _TypeAlias = CheckerHello  # noqa: Y015
 
 @_typing.final
+class StallReport(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    QUIET_MS_FIELD_NUMBER: _builtins.int
+    quiet_ms: _builtins.int
+    """For how long nothing got through, as the checker counts it."""
+    def __init__(
+        self,
+        *,
+        quiet_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["quiet_ms", b"quiet_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StallReport: _TypeAlias = StallReport  # noqa: Y015
+
+@_typing.final
 class VerificationsReply(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     VERIFICATIONS_FIELD_NUMBER: _builtins.int
     WITHDRAWN_FIELD_NUMBER: _builtins.int
+    PROGRESS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def verifications(self) -> _containers.RepeatedCompositeFieldContainer[Global___Verification]: ...
     @_builtins.property
     def withdrawn(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Verifications that need no look any more (settled by another's verdict)."""
 
+    @_builtins.property
+    def progress(self) -> Global___Progress:
+        """Only from a pipeline with `stall`: with the first message, and on change, at most every
+        quarter of `after`.
+        """
+
     def __init__(
         self,
         *,
         verifications: _abc.Iterable[Global___Verification] | None = ...,
         withdrawn: _abc.Iterable[_builtins.str] | None = ...,
+        progress: Global___Progress | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["progress", b"progress"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["verifications", b"verifications", "withdrawn", b"withdrawn"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["progress", b"progress", "verifications", b"verifications", "withdrawn", b"withdrawn"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___VerificationsReply: _TypeAlias = VerificationsReply  # noqa: Y015
+
+@_typing.final
+class Progress(_message.Message):
+    """How the pipeline gets on. The two processes have clocks of their own, so the moments are
+    told as ages: how many milliseconds before this message they were.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PENDING_MOVING_FIELD_NUMBER: _builtins.int
+    LAST_PROGRESS_MS_FIELD_NUMBER: _builtins.int
+    CLOCK_FROM_MS_FIELD_NUMBER: _builtins.int
+    AFTER_MS_FIELD_NUMBER: _builtins.int
+    LOOKING_FIELD_NUMBER: _builtins.int
+    TOLD_FIELD_NUMBER: _builtins.int
+    pending_moving: _builtins.int
+    """Units that should be moving; escalated ones do not count."""
+    last_progress_ms: _builtins.int
+    """When a unit was delivered or filtered last; absent for never in this run."""
+    clock_from_ms: _builtins.int
+    """The latest of the start, the last resume and the last moment with nothing on its way."""
+    after_ms: _builtins.int
+    """`delivered.stall.after`."""
+    looking: _builtins.bool
+    """False while the pipeline is paused or ends: then nothing is looked for."""
+    told: _builtins.bool
+    """This episode's stall is told."""
+    def __init__(
+        self,
+        *,
+        pending_moving: _builtins.int = ...,
+        last_progress_ms: _builtins.int | None = ...,
+        clock_from_ms: _builtins.int = ...,
+        after_ms: _builtins.int = ...,
+        looking: _builtins.bool = ...,
+        told: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_last_progress_ms", b"_last_progress_ms", "last_progress_ms", b"last_progress_ms"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_last_progress_ms", b"_last_progress_ms", "after_ms", b"after_ms", "clock_from_ms", b"clock_from_ms", "last_progress_ms", b"last_progress_ms", "looking", b"looking", "pending_moving", b"pending_moving", "told", b"told"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__last_progress_ms: _TypeAlias = _typing.Literal["last_progress_ms"]  # noqa: Y015
+    _WhichOneofArgType__last_progress_ms: _TypeAlias = _typing.Literal["_last_progress_ms", b"_last_progress_ms"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__last_progress_ms) -> _WhichOneofReturnType__last_progress_ms | None: ...
+
+Global___Progress: _TypeAlias = Progress  # noqa: Y015
 
 @_typing.final
 class Verification(_message.Message):
