@@ -1,7 +1,7 @@
 """A real HTTP receiver for tests: it records, keeps, and misbehaves as it is told.
 
 Without a script it is a good receiver: it keeps (key, body) once for each
-Idempotency-Key, counts what it kept as effects, and answers 200. A script is a list
+Idempotency-Key, counts what it kept as effects, and answers 200; a GET changes nothing. A script is a list
 of replies for a path; the last one goes on for ever. It lives in the test's own
 process, so that it survives the kill of whatever sends to it.
 """
@@ -123,7 +123,7 @@ class Receiver:
         with self._lock:
             self.got.append(got)
             script = self._scripts.get(got.path)
-            chosen: Script = Reply(stores=True)
+            chosen: Script = Reply(stores=got.method != "GET")
             if script:
                 chosen = script[0] if len(script) == 1 else script.pop(0)
         reply = chosen(got) if callable(chosen) else chosen
@@ -137,9 +137,10 @@ class Receiver:
             self.open_most = max(self.open_most, self.open_now)
 
     def _keep(self, got: Got) -> None:
+        keys = got.all("Idempotency-Key") or [""]
         with self._lock:
-            if got.key not in self.kept:
-                self.kept[got.key] = got.body
+            if keys[0] not in self.kept or not keys[0]:
+                self.kept[keys[0]] = got.body
                 self.effects += 1
 
 

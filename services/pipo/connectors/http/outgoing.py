@@ -113,7 +113,8 @@ def _address(given: Any) -> tuple[URL, str | None]:
     """Where it goes, and what user and password in it become (RFC 7617)."""
     if not isinstance(given, str) or not given.strip():
         raise Refused(f"`url` renders to {_kind(given)}", hint="look at its template")
-    url = given.strip()
+    # A `+` would be a space in a form only.
+    url = given.strip().replace(" ", "%20")
     if _CONTROLS.search(url):
         raise Refused(f"the URL {shown(url)!r} holds a line break or another control character")
     try:
