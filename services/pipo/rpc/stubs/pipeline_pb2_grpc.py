@@ -82,6 +82,11 @@ class PipelineStub:
                 request_serializer=pipo_dot_v1_dot_pipo__pb2.ResumeRequest.SerializeToString,
                 response_deserializer=pipo_dot_v1_dot_pipo__pb2.ResumeReply.FromString,
                 _registered_method=True)
+        self.Ack = channel.unary_unary(
+                '/pipo.v1.Pipeline/Ack',
+                request_serializer=pipo_dot_v1_dot_pipo__pb2.AckRequest.SerializeToString,
+                response_deserializer=pipo_dot_v1_dot_pipo__pb2.AckReply.FromString,
+                _registered_method=True)
         self.ListPackets = channel.unary_unary(
                 '/pipo.v1.Pipeline/ListPackets',
                 request_serializer=pipo_dot_v1_dot_pipo__pb2.ListPacketsRequest.SerializeToString,
@@ -169,6 +174,12 @@ class PipelineServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Ack(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListPackets(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -247,6 +258,11 @@ def add_PipelineServicer_to_server(servicer, server):
                     servicer.Resume,
                     request_deserializer=pipo_dot_v1_dot_pipo__pb2.ResumeRequest.FromString,
                     response_serializer=pipo_dot_v1_dot_pipo__pb2.ResumeReply.SerializeToString,
+            ),
+            'Ack': grpc.unary_unary_rpc_method_handler(
+                    servicer.Ack,
+                    request_deserializer=pipo_dot_v1_dot_pipo__pb2.AckRequest.FromString,
+                    response_serializer=pipo_dot_v1_dot_pipo__pb2.AckReply.SerializeToString,
             ),
             'ListPackets': grpc.unary_unary_rpc_method_handler(
                     servicer.ListPackets,
@@ -517,6 +533,33 @@ class Pipeline:
             '/pipo.v1.Pipeline/Resume',
             pipo_dot_v1_dot_pipo__pb2.ResumeRequest.SerializeToString,
             pipo_dot_v1_dot_pipo__pb2.ResumeReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Ack(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pipo.v1.Pipeline/Ack',
+            pipo_dot_v1_dot_pipo__pb2.AckRequest.SerializeToString,
+            pipo_dot_v1_dot_pipo__pb2.AckReply.FromString,
             options,
             channel_credentials,
             insecure,

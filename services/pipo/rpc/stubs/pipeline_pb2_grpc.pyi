@@ -51,6 +51,7 @@ class PipelineStub:
     Stop: _grpc.UnaryUnaryMultiCallable[_pipo_pb2.StopRequest, _pipo_pb2.StopReply]
     Pause: _grpc.UnaryUnaryMultiCallable[_pipo_pb2.PauseRequest, _pipo_pb2.PauseReply]
     Resume: _grpc.UnaryUnaryMultiCallable[_pipo_pb2.ResumeRequest, _pipo_pb2.ResumeReply]
+    Ack: _grpc.UnaryUnaryMultiCallable[_pipo_pb2.AckRequest, _pipo_pb2.AckReply]
     ListPackets: _grpc.UnaryUnaryMultiCallable[_pipo_pb2.ListPacketsRequest, _pipo_pb2.ListPacketsReply]
     Inspect: _grpc.UnaryUnaryMultiCallable[_pipo_pb2.InspectRequest, _packet_pb2.Trace]
     ListEvents: _grpc.UnaryUnaryMultiCallable[_pipo_pb2.ListEventsRequest, _pipo_pb2.ListEventsReply]
@@ -73,6 +74,7 @@ class PipelineAsyncStub(PipelineStub):
     Stop: _aio.UnaryUnaryMultiCallable[_pipo_pb2.StopRequest, _pipo_pb2.StopReply]  # type: ignore[assignment]
     Pause: _aio.UnaryUnaryMultiCallable[_pipo_pb2.PauseRequest, _pipo_pb2.PauseReply]  # type: ignore[assignment]
     Resume: _aio.UnaryUnaryMultiCallable[_pipo_pb2.ResumeRequest, _pipo_pb2.ResumeReply]  # type: ignore[assignment]
+    Ack: _aio.UnaryUnaryMultiCallable[_pipo_pb2.AckRequest, _pipo_pb2.AckReply]  # type: ignore[assignment]
     ListPackets: _aio.UnaryUnaryMultiCallable[_pipo_pb2.ListPacketsRequest, _pipo_pb2.ListPacketsReply]  # type: ignore[assignment]
     Inspect: _aio.UnaryUnaryMultiCallable[_pipo_pb2.InspectRequest, _packet_pb2.Trace]  # type: ignore[assignment]
     ListEvents: _aio.UnaryUnaryMultiCallable[_pipo_pb2.ListEventsRequest, _pipo_pb2.ListEventsReply]  # type: ignore[assignment]
@@ -146,6 +148,13 @@ class PipelineServicer(metaclass=_abc_1.ABCMeta):
         request: _pipo_pb2.ResumeRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_pipo_pb2.ResumeReply, _abc.Awaitable[_pipo_pb2.ResumeReply]]: ...
+
+    @_abc_1.abstractmethod
+    def Ack(
+        self,
+        request: _pipo_pb2.AckRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pipo_pb2.AckReply, _abc.Awaitable[_pipo_pb2.AckReply]]: ...
 
     @_abc_1.abstractmethod
     def ListPackets(

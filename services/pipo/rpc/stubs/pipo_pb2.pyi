@@ -228,6 +228,7 @@ class PipelineInfo(_message.Message):
     LAST_SEQ_FIELD_NUMBER: _builtins.int
     PAUSED_REASON_FIELD_NUMBER: _builtins.int
     HELD_FIELD_NUMBER: _builtins.int
+    AWAITING_ACK_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     file: _builtins.str
     state: _builtins.str
@@ -251,6 +252,8 @@ class PipelineInfo(_message.Message):
     """Why it is paused: manual, agent, stall, `error at <cursor>`; absent when it is not."""
     held: _builtins.int
     """Packets that a policy holds until the resume."""
+    awaiting_ack: _builtins.int
+    """Written packets that wait for an ack from outside."""
     @_builtins.property
     def stats(self) -> Global___Stats: ...
     @_builtins.property
@@ -285,10 +288,11 @@ class PipelineInfo(_message.Message):
         last_seq: _builtins.int = ...,
         paused_reason: _builtins.str | None = ...,
         held: _builtins.int = ...,
+        awaiting_ack: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_error", b"_error", "_last_exit", b"_last_exit", "_listen", b"_listen", "_paused_reason", b"_paused_reason", "_pid", b"_pid", "_started_at", b"_started_at", "error", b"error", "last_exit", b"last_exit", "listen", b"listen", "paused_reason", b"paused_reason", "pid", b"pid", "started_at", b"started_at", "stats", b"stats"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_error", b"_error", "_last_exit", b"_last_exit", "_listen", b"_listen", "_paused_reason", b"_paused_reason", "_pid", b"_pid", "_started_at", b"_started_at", "checkers", b"checkers", "error", b"error", "file", b"file", "held", b"held", "host", b"host", "inputs", b"inputs", "last_exit", b"last_exit", "last_seq", b"last_seq", "latency", b"latency", "listen", b"listen", "name", b"name", "notes", b"notes", "paused_reason", b"paused_reason", "pid", b"pid", "restarts", b"restarts", "runner", b"runner", "started_at", b"started_at", "state", b"state", "stats", b"stats", "status", b"status", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_error", b"_error", "_last_exit", b"_last_exit", "_listen", b"_listen", "_paused_reason", b"_paused_reason", "_pid", b"_pid", "_started_at", b"_started_at", "awaiting_ack", b"awaiting_ack", "checkers", b"checkers", "error", b"error", "file", b"file", "held", b"held", "host", b"host", "inputs", b"inputs", "last_exit", b"last_exit", "last_seq", b"last_seq", "latency", b"latency", "listen", b"listen", "name", b"name", "notes", b"notes", "paused_reason", b"paused_reason", "pid", b"pid", "restarts", b"restarts", "runner", b"runner", "started_at", b"started_at", "state", b"state", "stats", b"stats", "status", b"status", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__error: _TypeAlias = _typing.Literal["error"]  # noqa: Y015
     _WhichOneofArgType__error: _TypeAlias = _typing.Literal["_error", b"_error"]  # noqa: Y015
@@ -719,6 +723,63 @@ class PushResult(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PushResult: _TypeAlias = PushResult  # noqa: Y015
+
+@_typing.final
+class AckRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PIPELINE_FIELD_NUMBER: _builtins.int
+    PACKET_ID_FIELD_NUMBER: _builtins.int
+    BY_FIELD_NUMBER: _builtins.int
+    pipeline: _builtins.str
+    packet_id: _builtins.str
+    """A packet, or a copy of one: `<packet_id>:<branch>`."""
+    by: _builtins.str
+    """Who confirms it, kept up to 200 characters; `api` when empty."""
+    def __init__(
+        self,
+        *,
+        pipeline: _builtins.str = ...,
+        packet_id: _builtins.str = ...,
+        by: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["by", b"by", "packet_id", b"packet_id", "pipeline", b"pipeline"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AckRequest: _TypeAlias = AckRequest  # noqa: Y015
+
+@_typing.final
+class AckReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PACKET_ID_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    ACKED_FIELD_NUMBER: _builtins.int
+    ALREADY_FIELD_NUMBER: _builtins.int
+    packet_id: _builtins.str
+    state: _builtins.str
+    """The packet's at that moment; often still `verifying`."""
+    acked: _builtins.bool
+    already: _builtins.bool
+    """It was acked before, and nothing was journaled."""
+    def __init__(
+        self,
+        *,
+        packet_id: _builtins.str = ...,
+        state: _builtins.str = ...,
+        acked: _builtins.bool = ...,
+        already: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acked", b"acked", "already", b"already", "packet_id", b"packet_id", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AckReply: _TypeAlias = AckReply  # noqa: Y015
 
 @_typing.final
 class ListPacketsRequest(_message.Message):

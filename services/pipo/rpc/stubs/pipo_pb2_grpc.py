@@ -81,6 +81,11 @@ class PipoStub:
                 request_serializer=pipo_dot_v1_dot_pipo__pb2.PushStreamRequest.SerializeToString,
                 response_deserializer=pipo_dot_v1_dot_pipo__pb2.PushStreamReply.FromString,
                 _registered_method=True)
+        self.Ack = channel.unary_unary(
+                '/pipo.v1.Pipo/Ack',
+                request_serializer=pipo_dot_v1_dot_pipo__pb2.AckRequest.SerializeToString,
+                response_deserializer=pipo_dot_v1_dot_pipo__pb2.AckReply.FromString,
+                _registered_method=True)
         self.ListPackets = channel.unary_unary(
                 '/pipo.v1.Pipo/ListPackets',
                 request_serializer=pipo_dot_v1_dot_pipo__pb2.ListPacketsRequest.SerializeToString,
@@ -180,6 +185,13 @@ class PipoServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Ack(self, request, context):
+        """Confirms a delivery that waits for it (`check: external`); answers once it is journaled.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListPackets(self, request, context):
         """Packets of a pipeline, newest first, paged.
         """
@@ -269,6 +281,11 @@ def add_PipoServicer_to_server(servicer, server):
                     servicer.PushStream,
                     request_deserializer=pipo_dot_v1_dot_pipo__pb2.PushStreamRequest.FromString,
                     response_serializer=pipo_dot_v1_dot_pipo__pb2.PushStreamReply.SerializeToString,
+            ),
+            'Ack': grpc.unary_unary_rpc_method_handler(
+                    servicer.Ack,
+                    request_deserializer=pipo_dot_v1_dot_pipo__pb2.AckRequest.FromString,
+                    response_serializer=pipo_dot_v1_dot_pipo__pb2.AckReply.SerializeToString,
             ),
             'ListPackets': grpc.unary_unary_rpc_method_handler(
                     servicer.ListPackets,
@@ -545,6 +562,33 @@ class Pipo:
             '/pipo.v1.Pipo/PushStream',
             pipo_dot_v1_dot_pipo__pb2.PushStreamRequest.SerializeToString,
             pipo_dot_v1_dot_pipo__pb2.PushStreamReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Ack(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pipo.v1.Pipo/Ack',
+            pipo_dot_v1_dot_pipo__pb2.AckRequest.SerializeToString,
+            pipo_dot_v1_dot_pipo__pb2.AckReply.FromString,
             options,
             channel_credentials,
             insecure,

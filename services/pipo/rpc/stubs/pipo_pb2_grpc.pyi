@@ -54,6 +54,8 @@ class PipoStub:
     """Sends one packet; answers once it is journaled."""
     PushStream: _grpc.StreamStreamMultiCallable[_pipo_pb2.PushStreamRequest, _pipo_pb2.PushStreamReply]
     """Sends packets for one pipeline; answers come as they are journaled, in any order."""
+    Ack: _grpc.UnaryUnaryMultiCallable[_pipo_pb2.AckRequest, _pipo_pb2.AckReply]
+    """Confirms a delivery that waits for it (`check: external`); answers once it is journaled."""
     ListPackets: _grpc.UnaryUnaryMultiCallable[_pipo_pb2.ListPacketsRequest, _pipo_pb2.ListPacketsReply]
     """Packets of a pipeline, newest first, paged."""
     Inspect: _grpc.UnaryUnaryMultiCallable[_pipo_pb2.InspectRequest, _packet_pb2.Trace]
@@ -90,6 +92,8 @@ class PipoAsyncStub(PipoStub):
     """Sends one packet; answers once it is journaled."""
     PushStream: _aio.StreamStreamMultiCallable[_pipo_pb2.PushStreamRequest, _pipo_pb2.PushStreamReply]  # type: ignore[assignment]
     """Sends packets for one pipeline; answers come as they are journaled, in any order."""
+    Ack: _aio.UnaryUnaryMultiCallable[_pipo_pb2.AckRequest, _pipo_pb2.AckReply]  # type: ignore[assignment]
+    """Confirms a delivery that waits for it (`check: external`); answers once it is journaled."""
     ListPackets: _aio.UnaryUnaryMultiCallable[_pipo_pb2.ListPacketsRequest, _pipo_pb2.ListPacketsReply]  # type: ignore[assignment]
     """Packets of a pipeline, newest first, paged."""
     Inspect: _aio.UnaryUnaryMultiCallable[_pipo_pb2.InspectRequest, _packet_pb2.Trace]  # type: ignore[assignment]
@@ -177,6 +181,14 @@ class PipoServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_pipo_pb2.PushStreamReply], _abc.AsyncIterator[_pipo_pb2.PushStreamReply]]:
         """Sends packets for one pipeline; answers come as they are journaled, in any order."""
+
+    @_abc_1.abstractmethod
+    def Ack(
+        self,
+        request: _pipo_pb2.AckRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pipo_pb2.AckReply, _abc.Awaitable[_pipo_pb2.AckReply]]:
+        """Confirms a delivery that waits for it (`check: external`); answers once it is journaled."""
 
     @_abc_1.abstractmethod
     def ListPackets(
