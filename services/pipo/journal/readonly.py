@@ -8,7 +8,7 @@ process: two SQLite libraries in one process must not open one file.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -26,12 +26,19 @@ _QUEUE = 64
 HEAP_BYTES_MAX = 512 * 1024 * 1024
 
 
+class BadQuery(Unreadable):
+    """The statement cannot run, or not in time; the file may be sound."""
+
+
 class ReadonlyRows:
     """`Rows` of a journal that another process may be writing. Made by `open_readonly`."""
 
-    def __init__(self, path: Path, db: aiosqlite.Connection) -> None:
+    def __init__(
+        self, path: Path, db: aiosqlite.Connection, *, limit_s: float | None = None
+    ) -> None:
         self._path = path
         self._db = db
+        self._limit_s = limit_s
         # Reads of one state are a transaction; others must not fall into it.
         self._turn = asyncio.Lock()
 
@@ -53,9 +60,23 @@ class ReadonlyRows:
 
     async def _read(self, sql: str, params: Sequence[Any]) -> list[Row]:
         try:
-            return [tuple(row) for row in await self._db.execute_fetchall(sql, params)]
-        except (pysqlite3.Error, ValueError, MemoryError) as error:
+            async with asyncio.timeout(self._limit_s):
+                return [tuple(row) for row in await self._fetched(sql, params)]
+        except TimeoutError as error:
+            raise BadQuery(
+                f"the query took longer than {self._limit_s:g} s on {self._path}",
+                hint="ask for less, or make an index for it",
+            ) from error
+        except (pysqlite3.Error, pysqlite3.Warning, ValueError, MemoryError) as error:
             raise _unreadable(self._path, error) from error
+
+    async def _fetched(self, sql: str, params: Sequence[Any]) -> Iterable[Any]:
+        """Cancelled: the query is broken off, so that its thread is free for the next one."""
+        try:
+            return await self._db.execute_fetchall(sql, params)
+        except asyncio.CancelledError:
+            await self._db.interrupt()
+            raise
 
 
 async def open_journal_readonly(path: Path) -> ReadonlyRows:
@@ -69,10 +90,13 @@ async def open_journal_readonly(path: Path) -> ReadonlyRows:
     return await open_readonly(path, unchanging=_rests(path))
 
 
-async def open_readonly(path: Path, *, unchanging: bool = False) -> ReadonlyRows:
+async def open_readonly(
+    path: Path, *, unchanging: bool = False, limit_s: float | None = None
+) -> ReadonlyRows:
     """The rows of the database at `path`; close them when done.
 
     `unchanging` takes no locks and makes no files: only where nobody writes meanwhile.
+    A query that takes longer than `limit_s` is broken off (BadQuery).
     Raises: Unreadable, for a file that is missing, locked for 5 s or damaged;
         UnsafeStorage, for a library that could harm a journal.
     """
@@ -82,7 +106,7 @@ async def open_readonly(path: Path, *, unchanging: bool = False) -> ReadonlyRows
         await db
     except pysqlite3.Error as error:
         raise _unreadable(path, error) from error
-    return ReadonlyRows(path, db)
+    return ReadonlyRows(path, db, limit_s=limit_s)
 
 
 def _rests(path: Path) -> bool:
@@ -103,4 +127,14 @@ def _unreadable(path: Path, error: Exception) -> Unreadable:
             f"{path} cannot be read: that takes more than {HEAP_BYTES_MAX >> 20} MiB of memory",
             hint="ask for less at once",
         )
+    if isinstance(error, (pysqlite3.ProgrammingError, pysqlite3.Warning)) or _is_plain(error):
+        return BadQuery(
+            f"the query cannot run on {path}: {error}",
+            hint="look at its SQL, and at the tables of the file",
+        )
     return Unreadable(f"{path} cannot be read: {error}", hint="try again; look at the disk")
+
+
+def _is_plain(error: Exception) -> bool:
+    """Whether SQLite has no finer code for it: a mistake in the SQL."""
+    return bool(getattr(error, "sqlite_errorcode", None) == pysqlite3.SQLITE_ERROR)

@@ -7,15 +7,17 @@ last look is opened anew; nothing here can write.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import groupby
+from itertools import chain
 from typing import Any
 
 from pipo.connectors.contract import CheckError, Checks, Judgement, Passed, Pending, Seen, Target
 from pipo.connectors.sqlite import lookups
-from pipo.connectors.sqlite.lookups import Wanted
+from pipo.connectors.sqlite.lookups import Wanted, WantedShape
 from pipo.connectors.sqlite.readers import Readers
 from pipo.journal.readonly import ReadonlyRows
 from pipo.journal.rows import Unreadable
+
+_NO_ROW = object()
 
 
 def build() -> Checks:
@@ -40,20 +42,21 @@ class SqliteChecks:
                     if target.check != "record_exists":
                         looks[n] = await _asked(rows, place, target)
         except (CheckError, Unreadable) as error:
-            return [_as_error(error)] * len(targets)
+            return [CheckError(error.message)] * len(targets)
         return looks
 
     def judge(self, target: Target, seen: Seen) -> Judgement:
         match target.check:
             case "record_exists":
-                passed, why = bool(seen.value), f"no row in {seen.evidence['wanted']}"
+                passed = bool(seen.value)
+                why = "" if passed else f"no row in {lookups.as_text(_wanted(target))}"
             case "row_count":
                 least = _least(target)
                 passed = seen.value >= least
                 why = f"the query returned {seen.value} rows, fewer than {least}"
             case _:
-                passed = seen.value not in (None, 0, "", b"")
-                why = f"the query's first value is {seen.evidence['value']!r}"
+                passed = seen.value is not _NO_ROW and seen.value not in (None, 0, "", b"")
+                why = _untrue(seen.value)
         return Passed(seen.evidence) if passed else Pending(why, seen.evidence)
 
     async def close(self) -> None:
@@ -66,46 +69,51 @@ async def _look_for_records(
     targets: Sequence[Target],
     looks: list[Seen | CheckError],
 ) -> None:
-    wishes: list[tuple[int, Wanted]] = []
+    wishes: dict[WantedShape, list[tuple[int, Wanted]]] = {}
     for n, target in enumerate(targets):
         if target.check == "record_exists":
             try:
-                where = target.settings.get("where") or {}
-                wishes.append((n, lookups.wanted(target.output["table"], where)))
+                wish = _wanted(target)
             except CheckError as error:
                 looks[n] = error
-    for shape, group in groupby(sorted(wishes, key=_shape), key=_shape):
-        run = list(group)
-        size = max(1, lookups.VARIABLES_MAX // len(shape[1]))
+            else:
+                wishes.setdefault(wish.shape, []).append((n, wish))
+    for shape, run in wishes.items():
+        size = lookups.rows_max(shape)
         for start in range(0, len(run), size):
-            await _look_for_run(rows, place, run[start : start + size], looks)
+            await _look_for_run(rows, place, shape, run[start : start + size], looks)
 
 
 async def _look_for_run(
     rows: ReadonlyRows,
     place: str,
+    shape: WantedShape,
     run: Sequence[tuple[int, Wanted]],
     looks: list[Seen | CheckError],
 ) -> None:
     """Wishes of one shape; what is wrong with one is wrong with all."""
-    table, columns = run[0][1].shape
-    sql = lookups.which_exist(table, columns, len(run))
+    values = lookups.padded([wish.values for _, wish in run])
     try:
-        found = await rows.rows(sql, [value for _, wish in run for value in wish.values])
+        sql = lookups.which_exist(shape, len(values))
+        found = await rows.rows(sql, list(chain.from_iterable(values)))
     except Unreadable as error:
+        failure = CheckError(lookups.explained(error.message, shape[0]))
         for n, _ in run:
-            looks[n] = _as_error(error)
+            looks[n] = failure
         return
     there = {row[0] for row in found}
+    query = lookups.as_one(shape)
     for position, (n, wish) in enumerate(run):
-        evidence = {
-            "path": place,
-            "query": lookups.as_one(wish),
-            "params": list(wish.values),
-            "wanted": lookups.as_text(wish),
-            "found": position in there,
-        }
-        looks[n] = Seen(position in there, evidence)
+        is_there = position in there
+        looks[n] = Seen(
+            is_there,
+            {
+                "path": place,
+                "query": query,
+                "params": [lookups.shown(value) for value in wish.values],
+                "found": is_there,
+            },
+        )
 
 
 async def _asked(rows: ReadonlyRows, place: str, target: Target) -> Seen | CheckError:
@@ -115,28 +123,38 @@ async def _asked(rows: ReadonlyRows, place: str, target: Target) -> Seen | Check
         params = lookups.bound(target.settings.get("params") or [])
         value: Any
         if target.check == "row_count":
-            limit = max(1, _least(target))
-            value = (await rows.rows(lookups.counting(sql), [*params, limit]))[0][0]
+            value = (await rows.rows(lookups.counting(sql, max(1, _least(target))), params))[0][0]
         else:
             found = await rows.rows(lookups.first_row(sql), params)
-            value = found[0][0] if found else None
-    except (CheckError, Unreadable) as error:
-        return _as_error(error)
-    shown = f"{len(value)} bytes" if isinstance(value, bytes) else value
-    return Seen(value, {"path": place, "query": sql, "params": list(params), "value": shown})
+            value = found[0][0] if found else _NO_ROW
+    except CheckError as error:
+        return error
+    except Unreadable as error:
+        return CheckError(lookups.explained(error.message, target.output["table"]))
+    seen = "no row" if value is _NO_ROW else lookups.shown(value)
+    given = [lookups.shown(param) for param in params]
+    return Seen(value, {"path": place, "query": lookups.shown(sql), "params": given, "value": seen})
+
+
+def _wanted(target: Target) -> Wanted:
+    """Raises: CheckError."""
+    return lookups.wanted(target.output["table"], target.settings.get("where") or {})
+
+
+def _untrue(value: Any) -> str:
+    if value is _NO_ROW:
+        return "the query returned no row"
+    return f"the query's first value is {lookups.literal(value)}"
 
 
 def _least(target: Target) -> int:
+    """`min`, which a template may have made a text. Raises: CheckError."""
     least = target.settings.get("min", 1)
-    try:
+    if isinstance(least, str):
+        try:
+            return int(least)
+        except ValueError:
+            pass
+    elif type(least) is int or (type(least) is float and least.is_integer()):
         return int(least)
-    except (TypeError, ValueError):
-        raise CheckError(f"`min` is {least!r}, not a number") from None
-
-
-def _shape(wish: tuple[int, Wanted]) -> tuple[str, tuple[str, ...]]:
-    return wish[1].shape
-
-
-def _as_error(error: CheckError | Unreadable) -> CheckError:
-    return error if isinstance(error, CheckError) else CheckError(error.message)
+    raise CheckError(f"`min` is {lookups.literal(least)}, not a whole number")

@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 from pipo.connectors.contract import CheckError, Refused
 from pipo.connectors.sqlite.rows import Value, value_of
 from pipo.connectors.sqlite.statements import quoted
 
-VARIABLES_MAX = 30_000
+_VARIABLES_MAX = 30_000
 _SHOWN = 200
+_SHOWN_WHOLE = 1_000
+_NO_COLUMN = re.compile(r"no such column: found\.(.+)\Z")
+_BINDINGS = re.compile(r"statement uses (\d+), and there (?:are|is) (\d+) supplied")
+
+WantedShape = tuple[str, tuple[str, ...]]
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(NamedTuple):
     """A row that should be there: one value for each column, all in one row."""
 
-    table: str
-    columns: tuple[str, ...]
+    shape: WantedShape
+    """The table, and the columns."""
     values: tuple[Value, ...]
-
-    @property
-    def shape(self) -> tuple[str, tuple[str, ...]]:
-        return self.table, self.columns
 
 
 def wanted(table: str, where: Mapping[str, Any]) -> Wanted:
@@ -34,10 +36,10 @@ def wanted(table: str, where: Mapping[str, Any]) -> Wanted:
     """
     if not where:
         raise CheckError("`where` renders to nothing", hint="name at least one column")
-    return Wanted(table, tuple(where), bound(list(where.values())))
+    return Wanted((table, tuple(where)), bound(where.values()))
 
 
-def bound(values: Sequence[Any]) -> tuple[Value, ...]:
+def bound(values: Iterable[Any]) -> tuple[Value, ...]:
     """Values as SQLite keeps them. Raises: CheckError."""
     try:
         return tuple(value_of(value) for value in values)
@@ -45,11 +47,27 @@ def bound(values: Sequence[Any]) -> tuple[Value, ...]:
         raise CheckError(error.message) from None
 
 
-def which_exist(table: str, columns: Sequence[str], count: int) -> str:
+def rows_max(shape: WantedShape) -> int:
+    """How many rows one query may ask for: a power of two."""
+    return 1 << (_VARIABLES_MAX // len(shape[1])).bit_length() - 1 if shape[1] else 1
+
+
+def padded(values: Sequence[Sequence[Value]]) -> Sequence[Sequence[Value]]:
+    """The same, with the last one repeated up to a power of two.
+
+    So a group of any size meets one of a few statements, which SQLite then has at hand.
+    """
+    size = 1 << (len(values) - 1).bit_length()
+    return [*values, *[values[-1]] * (size - len(values))]
+
+
+@lru_cache(maxsize=256)
+def which_exist(shape: WantedShape, count: int) -> str:
     """One query for a whole group: the numbers, from 0, of those that are there.
 
     Names are qualified: a bare name in quotes that is no column would be a text.
     """
+    table, columns = shape
     holes = ", ".join(f"({n}{', ?' * len(columns)})" for n in range(count))
     named = ", ".join(f"v{n}" for n in range(len(columns)))
     same = " AND ".join(f"found.{quoted(name)} = wanted.v{n}" for n, name in enumerate(columns))
@@ -59,26 +77,59 @@ def which_exist(table: str, columns: Sequence[str], count: int) -> str:
     )
 
 
-def as_one(wish: Wanted) -> str:
+@lru_cache(maxsize=256)
+def as_one(shape: WantedShape) -> str:
     """The query of one row, as a person would ask it: for evidence."""
-    same = " AND ".join(f"{quoted(name)} = ?" for name in wish.columns)
-    return f"SELECT 1 FROM {quoted(wish.table)} WHERE {same}"
+    table, columns = shape
+    same = " AND ".join(f"{quoted(name)} = ?" for name in columns)
+    return f"SELECT 1 FROM {quoted(table)} WHERE {same}"
 
 
 def as_text(wish: Wanted) -> str:
-    """`people where id = '7'`, shortened."""
+    """`people where id = '7'`, shortened; NULL is equal to nothing (edge 172)."""
+    table, columns = wish.shape
     pairs = " and ".join(
-        f"{name} = {value!r}" for name, value in zip(wish.columns, wish.values, strict=True)
+        f"{name} = {literal(value)}" for name, value in zip(columns, wish.values, strict=True)
     )
-    return _shortened(f"{wish.table} where {pairs}")
+    note = " (nothing equals NULL)" if None in wish.values else ""
+    return _shortened(f"{table} where {pairs}") + note
 
 
-def counting(sql: str) -> str:
-    """Counts the rows of the author's query, up to a bound limit.
+def literal(value: Any) -> str:
+    """A value as a message shows it."""
+    if isinstance(value, str | bytes):
+        value = value[: _SHOWN + 1]
+    return "NULL" if value is None else _shortened(repr(value))
+
+
+def shown(value: Any) -> Any:
+    """A value as evidence keeps it: JSON, and not much of what is long."""
+    match value:
+        case str() if len(value) > _SHOWN_WHOLE:
+            return f"{value[:_SHOWN]}… ({len(value)} characters)"
+        case bytes():
+            return f"{len(value)} bytes"
+        case float() if not math.isfinite(value):
+            return repr(value)
+        case _:
+            return value
+
+
+def explained(message: str, table: str) -> str:
+    """What SQLite says of a query that cannot run, in the author's words."""
+    if found := _NO_COLUMN.search(message):
+        return f"table {table!r} has no column {found[1]!r}"
+    if found := _BINDINGS.search(message):
+        return f"the query has {found[1]} `?`, and `params` holds {found[2]}"
+    return message
+
+
+def counting(sql: str, limit: int) -> str:
+    """Counts the rows of the author's query, up to `limit`.
 
     As a part of a SELECT it can only be a SELECT.
     """
-    return f"SELECT count(*) FROM (SELECT 1 FROM (\n{_inner(sql)}\n) LIMIT ?)"
+    return f"SELECT count(*) FROM (SELECT 1 FROM (\n{_inner(sql)}\n) LIMIT {limit:d})"
 
 
 def first_row(sql: str) -> str:

@@ -13,6 +13,8 @@ from pipo.connectors.sqlite.standing import Standing, standing
 from pipo.journal.readonly import ReadonlyRows, open_readonly
 
 READERS_OPEN = 64
+# Longer than a lock is waited for, shorter than the checker waits for a look.
+QUERY_LIMIT_S = 6.0
 _OPEN_ATTEMPTS = 3
 
 
@@ -71,7 +73,7 @@ class Readers:
             if now is None:
                 raise CheckError(f"{path} does not exist yet")
             await self._make_room()
-            opened = _Reader(await open_readonly(Path(path)), now)
+            opened = _Reader(await open_readonly(Path(path), limit_s=QUERY_LIMIT_S), now)
             self._readers[path] = opened
         raise CheckError(f"{path} is replaced again and again")
 

@@ -124,13 +124,15 @@ def shape(*columns: str, upsert: bool = False) -> Shape:
 
 
 def test_the_sql_of_an_insert() -> None:
-    assert statements.insert(shape("k", "order"), 2) == (
-        'INSERT INTO "a""b" ("k", "order") VALUES (?,?),(?,?) ON CONFLICT ("k") DO NOTHING'
+    key = '"k" COLLATE "NOCASE"'
+    assert statements.insert(shape("k", "order"), key, 2) == (
+        'INSERT INTO "a""b" ("k", "order") VALUES (?,?),(?,?)'
+        ' ON CONFLICT ("k" COLLATE "NOCASE") DO NOTHING'
     )
-    assert statements.insert(shape("k", "v", upsert=True), 1).endswith(
+    assert statements.insert(shape("k", "v", upsert=True), '"k"', 1).endswith(
         'ON CONFLICT ("k") DO UPDATE SET "v" = excluded."v"'
     )
-    assert statements.insert(shape("k", upsert=True), 1).endswith("DO NOTHING")
+    assert statements.insert(shape("k", upsert=True), '"k"', 1).endswith("DO NOTHING")
 
 
 def wide(columns: int) -> Shape:
