@@ -29,10 +29,13 @@ from pipo_runner.pipeline.ids import PacketIds
 from pipo_runner.pipeline.intake import PipelineIntake
 from pipo_runner.pipeline.measures import Measures
 from pipo_runner.pipeline.pausing import Pausing
+from pipo_runner.pipeline.places import Places
 from pipo_runner.pipeline.plan import Plan
+from pipo_runner.pipeline.preparing import Preparer
 from pipo_runner.pipeline.pushing import Pushes
 from pipo_runner.pipeline.rates import MinuteRate
 from pipo_runner.pipeline.rendering import Settings
+from pipo_runner.pipeline.results import Results
 from pipo_runner.pipeline.scopes import Scopes
 from pipo_runner.pipeline.settling import Pending
 from pipo_runner.pipeline.timers import Timers
@@ -123,13 +126,27 @@ def assemble(pipeline: Pipeline, around: Surroundings, recovery: Recovery) -> Pa
         paused=lambda: pausing.reason is not None,
         load=around.load,
     )
-    writing = OutputStage(
-        **common,
-        acks=acks,
-        output_of=around.output_of,
+    results = Results(
+        journal=around.journal,
         executor=executor,
+        scopes=around.scopes,
+        pending=pending,
+        endings=endings,
+        clock=around.clock,
+        redact=around.redact,
         verify=verifications.add,
-        serial=pipeline.concurrency == 1,
+        acks=acks,
+        serial=executor.serial,
+    )
+    writing = OutputStage(
+        journal=around.journal,
+        executor=executor,
+        preparer=Preparer(output_of=around.output_of, scopes=around.scopes),
+        places=Places(around.context.log),
+        results=results,
+        timers=around.timers,
+        clock=around.clock,
+        log=around.context.log,
     )
     executor.output = writing
     # A write that has not begun goes back before anybody flushes what is left.

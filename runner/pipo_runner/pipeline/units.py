@@ -15,6 +15,7 @@ from typing import Any, Final
 from pipo.connectors.contract import Repeat
 
 OUTPUT: Final = "$output"
+BATCH: Final = "$batch"
 VERIFY: Final = "$verify"
 # More than this many bytes of waiting payloads are left in the journal.
 RESIDENT_BYTES_LIMIT: Final = 64 * 1024 * 1024
@@ -30,7 +31,9 @@ UNLOADED: Final = _Unloaded()
 
 @dataclass(slots=True, eq=False)
 class Unit:
-    """One root or copy on its way. `cursor` is where it resumes: a node id, `$output`, `$verify`.
+    """One root or copy on its way.
+
+    `cursor` is where it resumes: a node id, `$output`, `$batch`, `$verify`.
 
     `attempt` counts failed runs of the step at the cursor; `repeat` says whether a
     write of it may have happened before (contract.WriteUnit).
@@ -64,6 +67,11 @@ class Unit:
     ack_by: str | None = None
     deadline_at: int | None = None
     """When the wait for its ack is over, wall time; None outside of one."""
+
+    @property
+    def batched(self) -> bool:
+        """It waits in a batch; at the output it holds no slot then."""
+        return self.cursor == BATCH
 
     @property
     def next_write_no(self) -> int:
