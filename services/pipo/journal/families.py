@@ -158,7 +158,7 @@ def reopened(
         return
     parent_was, old = parent.state, parent.current_error
     sheet.enter(parent.id, REOPENS, "a copy that moves again", BRANCHED, at)
-    parent.error = ""
+    parent.clear_error()
     sheet.event(at, event, parent.id, None, BRANCHED, detail_with_error(facts, old))
     reopened(sheet, parent, parent_was, at, event, facts)
 

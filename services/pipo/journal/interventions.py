@@ -281,7 +281,7 @@ def _take_up(row: UnitRow, cursor: str | None, queue_seq: int | None) -> None:
     row.cursor = cursor
     row.queue_seq = queue_seq
     row.attempt = 0
-    row.error = ""
+    row.clear_error()
 
 
 @dataclass(frozen=True, slots=True)

@@ -136,6 +136,11 @@ class UnitRow:
         """The error as the transaction will leave it."""
         return self.was_error if self.error is None else self.error or None
 
+    def clear_error(self) -> None:
+        """Takes the error away; a row that is only born here never had one stored."""
+        self.error = None if self.was is None else ""
+        self.was_error = None
+
 
 # What a transaction may alter in a row that it found; the order of loading and of updating.
 MUTABLE = (

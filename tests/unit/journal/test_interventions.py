@@ -330,6 +330,15 @@ async def test_a_replay_takes_a_dead_letter_up(journal: SqliteJournal) -> None:
     assert caught.value.state == "writing"
 
 
+async def test_an_error_that_came_and_went_at_once_is_none(journal: SqliteJournal) -> None:
+    await journal.commit(accepted(1), dead_lettered(1), replayed(1))
+    assert await row_of(journal, "error, error IS NULL") == (None, 1)
+    await journal.commit(escalated(1))
+    await journal.commit(resolved(1), escalated(1), resolved(1))
+    assert await row_of(journal, "error IS NULL, state") == (1, "processing")
+    assert (await journal.commit(filtered(1), rerun(1)))[0] == Applied()
+
+
 @pytest.mark.parametrize("how", ["replay", "resolve"])
 async def test_after_a_loops_limit_the_passes_count_anew(journal: SqliteJournal, how: str) -> None:
     limit = error("loop.max")
