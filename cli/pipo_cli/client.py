@@ -44,6 +44,8 @@ class Operations(Protocol):
 
     async def push(self, request: pipo_pb2.PushRequest) -> pipo_pb2.PushReply: ...
 
+    async def ack(self, request: pipo_pb2.AckRequest) -> pipo_pb2.AckReply: ...
+
     async def list_packets(
         self, request: pipo_pb2.ListPacketsRequest
     ) -> pipo_pb2.ListPacketsReply: ...
@@ -96,6 +98,9 @@ class GatewayOperations:
 
     async def push(self, request: pipo_pb2.PushRequest) -> pipo_pb2.PushReply:
         return await _asked(self._stub.Push(request))
+
+    async def ack(self, request: pipo_pb2.AckRequest) -> pipo_pb2.AckReply:
+        return await _asked(self._stub.Ack(request))
 
     async def list_packets(self, request: pipo_pb2.ListPacketsRequest) -> pipo_pb2.ListPacketsReply:
         return await _asked(self._stub.ListPackets(request))

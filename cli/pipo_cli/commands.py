@@ -30,10 +30,10 @@ BUILT: dict[str, tuple[str, str]] = {
     "logs": ("pipo_cli.observe:logs", "Print a pipeline's log."),
     "events": ("pipo_cli.observe:events", "List a pipeline's journal events, oldest first."),
     "push": ("pipo_cli.recover:push", "Send one packet into a running pipeline."),
+    "ack": ("pipo_cli.recover:ack", "Confirm a delivery that waits for it."),
 }
 # Command → what it will do, shown by `pipo --help` and in the refusal.
 LATER: dict[str, str] = {
-    "ack": "confirm a delivery that waits for it",
     "apply": "apply a changed file to a running pipeline",
     "attach": "take over a detached pipeline",
     "backup": "copy the home while it runs",

@@ -1,4 +1,4 @@
-"""Commands that send packets on their way: `push`."""
+"""Commands that send packets on their way: `push`, `ack`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pipo import payload
 from pipo.errors import BadRequest
 from pipo.rpc.stubs import pipo_pb2
 from pipo_cli.answers import answer
-from pipo_cli.render.packets import pushed
+from pipo_cli.render.packets import acked, pushed
 from pipo_cli.settings import Settings, global_options, pass_settings
 
 
@@ -44,6 +44,26 @@ def push(
         lambda operations: operations.push(request),
         lambda reply: [pushed(reply)],
         "pushed",
+    )
+
+
+@click.command()
+@click.argument("name")
+@click.argument("packet_id", metavar="ID")
+@click.option("--by", default="cli", show_default=True, metavar="WHO", help="Who confirms it.")
+@global_options
+@pass_settings
+def ack(settings: Settings, name: str, packet_id: str, by: str) -> None:
+    """Confirm a delivery that waits for it (check: external).
+
+    ID is a packet's, or that of a copy of a split one: <packet_id>:<branch>.
+    """
+    request = pipo_pb2.AckRequest(pipeline=name, packet_id=packet_id, by=by)
+    answer(
+        settings,
+        lambda operations: operations.ack(request),
+        lambda reply: [acked(reply)],
+        "acked",
     )
 
 

@@ -108,6 +108,12 @@ class PipoServicer(pipo_pb2_grpc.PipoServicer):
         peer = await self._access.peer(first.pipeline)
         await relay(first, request_iterator, context.write, peer)
 
+    async def Ack(
+        self, request: pipo_pb2.AckRequest, context: grpc.aio.ServicerContext
+    ) -> pipo_pb2.AckReply:
+        self._who(context).require("operate", request.pipeline)
+        return await self._access.ack(request)
+
     async def ListPackets(
         self, request: pipo_pb2.ListPacketsRequest, context: grpc.aio.ServicerContext
     ) -> pipo_pb2.ListPacketsReply:

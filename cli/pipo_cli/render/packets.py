@@ -1,4 +1,4 @@
-"""`pipo packets` and `pipo push` (edge 384, 386, 389)."""
+"""`pipo packets`, `pipo push` and `pipo ack` (edge 384, 386, 389)."""
 
 from __future__ import annotations
 
@@ -32,6 +32,11 @@ def page(
 def pushed(reply: pipo_pb2.PushReply) -> str:
     """`01M4KTMCZ7J7Z6Y9DTCWHJ0SSP  sender  (accepted)`."""
     return f"{reply.packet_id}  {reply.pipeline}  ({reply.state})"
+
+
+def acked(reply: pipo_pb2.AckReply) -> str:
+    """`01M4KTMCZ7J7Z6Y9DTCWHJ0SSP  acked  (verifying)`."""
+    return f"{reply.packet_id}  {'already acked' if reply.already else 'acked'}  ({reply.state})"
 
 
 def plain_step(cursor: str) -> str:

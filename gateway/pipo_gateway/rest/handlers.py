@@ -83,6 +83,14 @@ class Handlers:
         )
         return answers.pushed(await self._access.push(request))
 
+    async def ack(self, asked: Asked) -> Any:
+        request = pipo_pb2.AckRequest(
+            pipeline=asked.names["name"],
+            packet_id=required(asked.fields, "packet_id"),
+            by=asked.fields.get("by", ""),
+        )
+        return answers.acked(await self._access.ack(request))
+
     async def list_packets(self, asked: Asked) -> Any:
         request = pipo_pb2.ListPacketsRequest(
             pipeline=asked.names["name"],

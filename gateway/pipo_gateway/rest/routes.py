@@ -9,6 +9,7 @@ from pipo_gateway.rest.router import Route
 START: Fields = {"listen": "number", "detached": "flag", "ttl": "text"}
 START_FILE: Fields = {"file": "text", **START, "name": "text", "source": "text", "files": "json"}
 PUSH: Fields = {"data": "json", "source": "text", "input": "text"}
+ACK: Fields = {"packet_id": "text", "by": "text"}
 PAGE: Fields = {"limit": "number", "after": "text"}
 ONE = "/api/pipelines/{name}"
 
@@ -35,6 +36,7 @@ def routes(do: Handlers) -> list[Route]:
         Route("POST", f"{ONE}/pause", "pause", "operate", {"reason": "text"}, do.pause),
         Route("POST", f"{ONE}/resume", "resume", "operate", {}, do.resume),
         Route("POST", f"{ONE}/push", "push", "operate", PUSH, do.push),
+        Route("POST", f"{ONE}/ack", "ack", "operate", ACK, do.ack),
         Route(
             "GET",
             f"{ONE}/packets",
@@ -71,7 +73,7 @@ def routes(do: Handlers) -> list[Route]:
 
 def _not_built() -> list[Route]:
     edits = ("rollback", "apply", "proposals", "proposals/{id}/apply", "proposals/{id}/reject")
-    posts = ("drain", "restart", "ack", "dlq/replay", "dlq/purge", "rerun")
+    posts = ("drain", "restart", "dlq/replay", "dlq/purge", "rerun")
     reads = ("graph", "activity", "dlq", "versions", "versions/{version}", "diff", "proposals")
     return [
         Route("POST", "/api/engine/stop", "engine stop", "operate"),

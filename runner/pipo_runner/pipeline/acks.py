@@ -71,6 +71,8 @@ GROUP_UNITS_LIMIT: Final = 256
 # Entries of the heap whose units are gone already, before it is made anew.
 STALE_LIMIT: Final = 1024
 NO_RESULT: Final = b"null"
+# Who acked, where nobody says so.
+BY_DEFAULT: Final = "api"
 
 # When it is due on the monotonic clock, a number that keeps heap entries apart, the unit.
 Entry = tuple[float, int, Unit]
@@ -216,7 +218,7 @@ class Acks:
         unit = self._pending.find(unit_id)
         if unit is None or not self._plan_of(unit.version).parks:
             return await self._look_up(unit_id)
-        return await self._take(unit, self._redact(by)[:BY_CHARS])
+        return await self._take(unit, self._redact(by or BY_DEFAULT)[:BY_CHARS])
 
     async def _take(self, unit: Unit, by: str) -> Acknowledged | PipoError:
         before = unit.acked_write_no, unit.ack_by

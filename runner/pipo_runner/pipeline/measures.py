@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from pipo.home.registry import Entry
-from pipo.journal import reads
+from pipo.journal import reads, units
 from pipo.rpc import to_proto
 from pipo.rpc.stubs import pipeline_pb2, pipo_pb2
 from pipo.telemetry.metrics import Histogram
@@ -67,6 +67,7 @@ class Measures:
         last_delivery_at = await reads.last_delivery_at(rows)
         if last_delivery_at is not None:
             stats.last_delivery_at = last_delivery_at
+        awaiting_ack = await units.awaiting_ack(rows)
         oldest = await reads.oldest_pending(rows)
         if oldest is not None:
             stats.oldest_pending_received_at = oldest.received_at
@@ -104,6 +105,7 @@ class Measures:
             last_seq=self._journal.last_seq,
             paused_reason=paused_reason,
             held=held,
+            awaiting_ack=awaiting_ack,
         )
 
     def series(

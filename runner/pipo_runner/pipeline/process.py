@@ -28,6 +28,7 @@ from pipo.rpc.server import RunningServer, serve
 from pipo.rpc.stubs import pipeline_pb2, pipo_pb2
 from pipo.telemetry.logs import logger, mask
 from pipo.telemetry.redaction import Redactor
+from pipo_runner.pipeline.acks import Acks
 from pipo_runner.pipeline.assembly import Parts, Surroundings, assemble, build_inputs
 from pipo_runner.pipeline.body_budget import BODIES_LIMIT, BodyBudget
 from pipo_runner.pipeline.http_door import HttpDoor
@@ -269,6 +270,10 @@ class PipelineProcess:
         return self.parts.pushes
 
     @property
+    def acks(self) -> Acks:
+        return self.parts.acks
+
+    @property
     def version(self) -> int:
         return self._plans.current().version
 
@@ -408,6 +413,7 @@ class PipelineProcess:
         self.parts.admission.close("draining")
         await self._close_inputs()
         await self.parts.pausing.resume()
+        self.parts.batches.hasten()
         await self._journal.commit(Draining(self._clock.now_ms()))
         if self._harder is not None:
             return False
@@ -424,7 +430,9 @@ class PipelineProcess:
         self.parts.admission.close("stopped")
         await self._close_inputs()
         self.parts.executor.close()
+        self.parts.acks.close()
         self._timers.cancel_waits()
+        self.parts.batches.wind_up()
         grace_s = NOW_GRACE_S if end.kind == "now" else self._config.stop_timeout_s
         await self.parts.writing.idle(grace_s)
         self.parts.pending.release_waits()

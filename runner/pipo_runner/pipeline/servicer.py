@@ -14,6 +14,7 @@ from pipo.journal import reads
 from pipo.journal.endings import ENDINGS
 from pipo.rpc import to_proto
 from pipo.rpc.stubs import checker_pb2, packet_pb2, pipeline_pb2, pipeline_pb2_grpc, pipo_pb2
+from pipo_runner.pipeline.acks import Acks
 from pipo_runner.pipeline.http_door import HttpDoor
 from pipo_runner.pipeline.pushing import Pushes
 from pipo_runner.pipeline.verification import Verifications
@@ -35,6 +36,9 @@ class Process(Protocol):
 
     @property
     def pushes(self) -> Pushes: ...
+
+    @property
+    def acks(self) -> Acks: ...
 
     @property
     def journal(self) -> reads.Source: ...
@@ -121,6 +125,12 @@ class PipelineServicer(pipeline_pb2_grpc.PipelineServicer):
         self, request: pipo_pb2.ResumeRequest, context: grpc.aio.ServicerContext
     ) -> pipo_pb2.ResumeReply:
         return await self._process.resume()
+
+    async def Ack(
+        self, request: pipo_pb2.AckRequest, context: grpc.aio.ServicerContext
+    ) -> pipo_pb2.AckReply:
+        done = await self._process.acks.ack(request.packet_id, request.by)
+        return to_proto.acknowledged(done, request.packet_id)
 
     async def ListPackets(
         self, request: pipo_pb2.ListPacketsRequest, context: grpc.aio.ServicerContext

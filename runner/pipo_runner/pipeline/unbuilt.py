@@ -38,7 +38,6 @@ def later(pipeline: Pipeline) -> list[tuple[str, bool]]:
         ("loop", any(node.loop is not None for node in pipeline.nodes)),
         ("output.batch", pipeline.output.batch is not None),
         ("delivered.stall", pipeline.delivered.stall is not None),
-        ("check: external", pipeline.delivered.check == "external"),
         ("retention", pipeline.retention != Retention()),
         ("input schema", any(entry.schema is not None for entry in pipeline.inputs)),
     ]

@@ -14,7 +14,16 @@ from pipo.rpc.to_json import to_value
 Answer = dict[str, Any]
 
 # What the process itself knows; doors.md puts it under `runner`.
-_OF_THE_RUNNER = ("last_seq", "latency", "inputs", "checkers", "notes", "paused_reason", "held")
+_OF_THE_RUNNER = (
+    "last_seq",
+    "latency",
+    "inputs",
+    "checkers",
+    "notes",
+    "paused_reason",
+    "held",
+    "awaiting_ack",
+)
 
 
 def pipelines(reply: pipo_pb2.ListPipelinesReply) -> Answer:
@@ -60,6 +69,10 @@ def resumed(reply: pipo_pb2.ResumeReply) -> Answer:
 
 
 def pushed(reply: pipo_pb2.PushReply) -> Answer:
+    return to_value(reply)
+
+
+def acked(reply: pipo_pb2.AckReply) -> Answer:
     return to_value(reply)
 
 

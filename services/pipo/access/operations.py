@@ -123,6 +123,13 @@ class Access:
             request.pipeline, lambda peer: peer.stub.Push(request, timeout=PUSH_TIMEOUT_S)
         )
 
+    async def ack(self, request: pipo_pb2.AckRequest) -> pipo_pb2.AckReply:
+        """Answers once the ack is journaled. Raises: NotFound, InvalidState, Unavailable."""
+        requests.check_ack(request)
+        return await self._routing.ask(
+            request.pipeline, lambda peer: peer.stub.Ack(request, timeout=READ_TIMEOUT_S)
+        )
+
     async def list_packets(self, request: pipo_pb2.ListPacketsRequest) -> pipo_pb2.ListPacketsReply:
         """One page, newest first."""
         requests.check_list_packets(request)

@@ -51,6 +51,11 @@ def check_push(request: pipo_pb2.PushRequest, bytes_limit: int) -> None:
         )
 
 
+def check_ack(request: pipo_pb2.AckRequest) -> None:
+    _named(request.pipeline)
+    _identified(request.packet_id)
+
+
 def check_list_packets(request: pipo_pb2.ListPacketsRequest) -> None:
     _named(request.pipeline)
     _limited("limit", request.limit)
@@ -62,8 +67,7 @@ def check_list_packets(request: pipo_pb2.ListPacketsRequest) -> None:
 
 def check_inspect(request: pipo_pb2.InspectRequest) -> None:
     _named(request.pipeline)
-    if not request.packet_id:
-        raise BadRequest("packet_id is missing", hint="pipo packets lists them")
+    _identified(request.packet_id)
 
 
 def check_list_events(request: pipo_pb2.ListEventsRequest) -> None:
@@ -85,6 +89,11 @@ def check_logs(request: pipo_pb2.LogsRequest) -> None:
 def _named(pipeline: str) -> None:
     if not pipeline:
         raise BadRequest("pipeline is missing", hint="name the pipeline")
+
+
+def _identified(packet_id: str) -> None:
+    if not packet_id:
+        raise BadRequest("packet_id is missing", hint="pipo packets lists them")
 
 
 def _limited(field: str, value: int) -> None:

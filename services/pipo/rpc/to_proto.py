@@ -47,6 +47,10 @@ def trace(record: Any, source: str, pipeline: str) -> packet_pb2.Trace:
     return made
 
 
+def acknowledged(outcome: Any, packet_id: str) -> pipo_pb2.AckReply:
+    return message(pipo_pb2.AckReply, outcome, packet_id=packet_id, acked=True)
+
+
 def event_page(record: Any, source: str, pipeline: str) -> pipo_pb2.ListEventsReply:
     made = message(pipo_pb2.ListEventsReply, record, source=source)
     for event in made.events:

@@ -44,6 +44,10 @@ class Operations:
         found: pipo_pb2.ResumeReply = await self._answer("resume", request)
         return found
 
+    async def ack(self, request: pipo_pb2.AckRequest) -> pipo_pb2.AckReply:
+        found: pipo_pb2.AckReply = await self._answer("ack", request)
+        return found
+
     async def push(self, request: pipo_pb2.PushRequest) -> pipo_pb2.PushReply:
         found: pipo_pb2.PushReply = await self._answer("push", request)
         return found

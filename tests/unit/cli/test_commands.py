@@ -251,6 +251,30 @@ def test_a_pause_in_json_is_the_answer_of_the_api(shell: Shell) -> None:
     assert operations.asked[0][1].reason == ""
 
 
+def test_ack_says_where_the_packet_is(shell: Shell) -> None:
+    reply = pipo_pb2.AckReply(packet_id="01P", state="verifying", acked=True)
+    code, out, _, operations = shell.run("ack", "x", "01P", ack=reply)
+    assert (code, out) == (0, "01P  acked  (verifying)\n")
+    asked = operations.asked[0][1]
+    assert (asked.pipeline, asked.packet_id, asked.by) == ("x", "01P", "cli")
+    reply = pipo_pb2.AckReply(packet_id="01P", state="delivered", acked=True, already=True)
+    _, out, _, operations = shell.run("ack", "x", "01P", "--by", "Ada", ack=reply)
+    assert out == "01P  already acked  (delivered)\n"
+    assert operations.asked[0][1].by == "Ada"
+
+
+def test_an_ack_in_json_is_the_answer_of_the_api(shell: Shell) -> None:
+    reply = pipo_pb2.AckReply(packet_id="01P", state="verifying", acked=True)
+    _, out, _, _ = shell.run("ack", "x", "01P", "--json", ack=reply)
+    assert json.loads(out) == {
+        "packet_id": "01P",
+        "state": "verifying",
+        "acked": True,
+        "already": False,
+        "engine": "up",
+    }
+
+
 def test_stop_now(shell: Shell) -> None:
     reply = pipo_pb2.StopReply(pipeline="x", state="stopped")
     _, _, _, operations = shell.run("stop", "x", "--now", stop=reply)

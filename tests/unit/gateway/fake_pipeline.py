@@ -193,6 +193,10 @@ class FakePipeline(pipeline_pb2_grpc.PipelineServicer):
         self._act(request)
         return pipo_pb2.ResumeReply(pipeline=self.name, state="active", already=True)
 
+    async def Ack(self, request: Any, context: Any) -> pipo_pb2.AckReply:
+        self._act(request)
+        return pipo_pb2.AckReply(packet_id=request.packet_id, state="verifying", acked=True)
+
     async def Push(self, request: Any, context: Any) -> pipo_pb2.PushReply:
         self._act(request)
         return pipo_pb2.PushReply(packet_id="01P", pipeline=self.name, state="accepted")

@@ -46,6 +46,8 @@ async def test_each_operation_answers(
     assert (await stub.ListEvents(pipo_pb2.ListEventsRequest(**pipeline_of))).last_seq == 3
     home.pipeline("signups").log.write_text("a line\n")
     assert (await stub.Logs(pipo_pb2.LogsRequest(**pipeline_of))).lines == ["a line"]
+    acked = await stub.Ack(pipo_pb2.AckRequest(**pipeline_of, packet_id="01P"))
+    assert (acked.packet_id, acked.acked) == ("01P", True)
     assert (await stub.Pause(pipo_pb2.PauseRequest(**pipeline_of))).state == "paused"
     assert (await stub.Resume(pipo_pb2.ResumeRequest(**pipeline_of))).already is True
     stopped = await stub.Stop(pipo_pb2.StopRequest(**pipeline_of))

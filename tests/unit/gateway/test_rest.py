@@ -203,6 +203,23 @@ async def test_pause_and_resume_ask_the_process(
     assert (status, told["code"], told["hint"]) == (409, "invalid_state", "start it again")
 
 
+async def test_ack_asks_the_process(client: aiohttp.ClientSession, pipeline: FakePipeline) -> None:
+    status, told = await post(client, f"{ONE}/ack", '{"packet_id": "01P:a", "by": "Ada"}')
+    assert (status, told) == (
+        200,
+        {"packet_id": "01P:a", "state": "verifying", "acked": True, "already": False},
+    )
+    assert (pipeline.asked[0].packet_id, pipeline.asked[0].by) == ("01P:a", "Ada")
+    for body in ("{}", '{"packet_id": ""}', '{"packet_id": 7}', '{"packet_id": "01P", "who": 1}'):
+        status, told = await post(client, f"{ONE}/ack", body)
+        assert (status, told["code"]) == (400, "bad_request"), body
+    assert len(pipeline.asked) == 1
+    pipeline.raises = errors.NotFound("no such packet", hint="copies are <packet_id>:<branch>")
+    status, told = await post(client, f"{ONE}/ack", '{"packet_id": "01P"}')
+    assert (status, told["code"]) == (404, "not_found")
+    assert told["hint"] == "copies are <packet_id>:<branch>"
+
+
 async def test_packets_trace_and_events(
     client: aiohttp.ClientSession, pipeline: FakePipeline
 ) -> None:

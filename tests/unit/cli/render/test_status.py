@@ -82,6 +82,9 @@ def test_details_add_the_oldest_packet_and_the_latency() -> None:
 
 def test_details_without_a_pending_packet() -> None:
     assert "oldest pending  none" in details(running(), NOW)
+    parked = running()
+    parked.awaiting_ack = 1234
+    assert "awaiting ack    1,234" in details(parked, NOW)
 
 
 def test_details_without_a_step_that_ran_have_no_table_of_steps() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pipo.home.registry import Entry
-from pipo.journal import reads
+from pipo.journal import reads, units
 from pipo.journal.reads import OldestPending
 from pipo.rpc.stubs import pipeline_pb2, pipo_pb2
 from pipo_runner.pipeline.measures import Measures
@@ -33,15 +33,26 @@ ENTRY = Entry(
 
 
 class Journal:
-    """Counters, and no rows."""
+    """Counters, and rows of which only those that wait for an ack are counted."""
+
+    awaiting_ack = 0
 
     def __init__(self, **counters: int) -> None:
         self.counters = {name.replace("__", "."): count for name, count in counters.items()}
         self.last_seq = 41
 
     @property
-    def rows(self) -> Journal:
-        return self
+    def rows(self) -> JournalRows:
+        return JournalRows(self.awaiting_ack)
+
+
+class JournalRows:
+    def __init__(self, awaiting_ack: int) -> None:
+        self._awaiting_ack = awaiting_ack
+
+    async def rows(self, sql: str, params: Sequence[Any] = ()) -> list[Any]:
+        assert sql == units.AWAITING_ACK
+        return [(self._awaiting_ack,)]
 
     async def together(self, *queries: Any) -> list[list[Any]]:
         return [[] for _ in queries]
@@ -92,6 +103,14 @@ async def test_status_shows_the_process_and_its_counts() -> None:
     assert (found.checkers, found.last_seq, list(found.notes)) == (1, 41, [])
     assert not found.stats.HasField("last_delivery_at")
     assert [(one.name, one.via, one.address) for one in found.inputs] == [("input", "push", "")]
+
+
+@pytest.mark.usefixtures("no_rows")
+async def test_what_waits_for_an_ack_is_counted() -> None:
+    journal = Journal()
+    journal.awaiting_ack = 3
+    found = await info(Measures(journal))  # type: ignore[arg-type]
+    assert found.awaiting_ack == 3
 
 
 @pytest.mark.usefixtures("no_rows")

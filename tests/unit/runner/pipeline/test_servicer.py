@@ -19,6 +19,7 @@ from pipo.rpc.channels import Channel, dial
 from pipo.rpc.errors import calling
 from pipo.rpc.server import RunningServer, serve
 from pipo.rpc.stubs import checker_pb2, pipeline_pb2, pipeline_pb2_grpc, pipo_pb2
+from pipo_runner.pipeline.acks import Acks
 from pipo_runner.pipeline.http_door import HttpDoor
 from pipo_runner.pipeline.pushing import Pushes
 from pipo_runner.pipeline.servicer import PAGE_MAX, PipelineServicer, limit_of
@@ -54,6 +55,10 @@ class FakeProcess:
     @property
     def pushes(self) -> Pushes:
         return self.rig.parts.pushes
+
+    @property
+    def acks(self) -> Acks:
+        return self.rig.parts.acks
 
     @property
     def journal(self) -> reads.Source:

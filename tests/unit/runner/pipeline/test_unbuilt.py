@@ -19,7 +19,6 @@ def test_what_is_built_passes() -> None:
     ("body", "name"),
     [
         (f"{PLAIN}lifetime: {{ max_packets: 3 }}\n", "lifetime"),
-        (f"{PLAIN}delivered: {{ check: external }}\n", "check: external"),
         (f"{PLAIN}retention: {{ data: 1d }}\n", "retention"),
         (f"{PLAIN}delivered: {{ stall: {{ after: 1m }} }}\n", "delivered.stall"),
         (f"{PLAIN[:-3]}, batch: {{ size: 10 }} }}\n", "output.batch"),
