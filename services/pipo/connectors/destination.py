@@ -68,4 +68,6 @@ def cannot_open(path: str) -> WriteFailed | None:
     place = path if os.path.exists(path) else os.path.dirname(path)
     if os.access(place, os.W_OK):
         return None
+    if os.statvfs(place).f_flag & os.ST_RDONLY:
+        return cannot_write(path, OSError(errno.EROFS, os.strerror(errno.EROFS), path))
     return cannot_write(path, PermissionError(errno.EACCES, "Permission denied", path))

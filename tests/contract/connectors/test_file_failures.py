@@ -6,7 +6,6 @@ import asyncio
 import errno
 import fcntl
 import os
-import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -30,6 +29,7 @@ from tests.contract.connectors.files import (
     settings,
     side_file,
 )
+from tests.mounts import remount, small_disk
 
 STYLES = [(file_format, mode) for file_format in FORMATS for mode in ("append", "write")]
 BIG = {"n": 1, "s": "x" * 300_000}
@@ -39,10 +39,6 @@ def files_of(folder: Path) -> Files:
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
 
 
-def mount(*words: str) -> None:
-    subprocess.run(["mount", *words], check=True, capture_output=True)
-
-
 def data(key: str, **more: Any) -> tuple[str, Any]:
     return key, {"id": key, "n": 1, "s": "", **more}
 
@@ -50,16 +46,8 @@ def data(key: str, **more: Any) -> tuple[str, Any]:
 @pytest.fixture
 def small(tmp_path: Path) -> Iterator[Path]:
     """A file system of 256 KiB."""
-    place = tmp_path / "small"
-    place.mkdir()
-    try:
-        mount("-t", "tmpfs", "-o", "size=256k", "tmpfs", str(place))
-    except (subprocess.CalledProcessError, FileNotFoundError) as error:
-        pytest.skip(f"a small file system cannot be mounted here: {error}")
-    try:
+    with small_disk(tmp_path / "small") as place:
         yield place
-    finally:
-        subprocess.run(["umount", str(place)], check=True)
 
 
 @pytest.mark.parametrize(("file_format", "mode"), STYLES)
@@ -127,7 +115,7 @@ async def test_a_folder_that_is_mounted_read_only(file_format: str, mode: str, s
     await write(output, where, data("a"))
     await output.close()
     before = files_of(small)
-    mount("-o", "remount,ro", str(small))
+    remount(small, "ro")
     again = file_case(file_format, mode).build(small)
     with pytest.raises(WriteFailed, match="Read-only file system") as caught:
         await write(again, where, data("b"))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from pipo.connectors.contract import Refused, WriteFailed
 from tests.contract.connectors import contract
 from tests.contract.connectors.contract import OutputCase, write
 from tests.contract.connectors.databases import CASE, ask, put, rows, settings
+from tests.mounts import remount, small_disk
 
 
 @pytest.mark.parametrize(
@@ -377,6 +378,49 @@ async def test_an_explicit_key_is_the_key_column(tmp_path: Path) -> None:
     assert key(settings(tmp_path, key="email", columns={"email": "x@y"})) == "x@y"
     assert key(settings(tmp_path, key="id", columns={"id": 2**64})) == "18446744073709551616"
     assert key(settings(tmp_path, key="id", columns={"id": 7})) == "7"
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 256 KiB."""
+    with small_disk(tmp_path / "small") as place:
+        yield place
+
+
+@pytest.mark.parametrize("atomic", [False, True], ids=["group", "batch"])
+@pytest.mark.parametrize("mode", ["wal", "delete"])
+async def test_a_full_disk_costs_nothing_that_was_written(
+    mode: str, atomic: bool, small: Path
+) -> None:
+    where = settings(small)
+    ask(where, f"PRAGMA journal_mode = {mode}", "CREATE TABLE t (packet_id PRIMARY KEY, n)")
+    output = CASE.build(small)
+    await write(output, where, ("a", {"n": 1}))
+    for _ in range(3):
+        with pytest.raises(WriteFailed, match=r"no room left to write .*a\.db") as caught:
+            await write(output, where, ("b", {"n": 2}), ("c", {"n": "x" * 300_000}), atomic=atomic)
+        assert caught.value.hint == "free some disk space"
+    await write(output, where, ("b", {"n": 2}), atomic=atomic)
+    await output.close()
+    assert rows(where, "packet_id") == [("a",), ("b",)]
+    assert ask(where, "PRAGMA integrity_check") == [("ok",)]
+
+
+async def test_a_read_only_file_system_is_named(small: Path) -> None:
+    where = settings(small)
+    output = CASE.build(small)
+    await write(output, where, ("a", {"n": 1}))
+    await output.close()
+    output = CASE.build(small)
+    remount(small, "ro")
+    for place in (where, {**where, "path": str(small / "new.db")}):
+        with pytest.raises(WriteFailed, match=r"\.db: Read-only file system") as caught:
+            await write(output, place, ("b", {"n": 2}))
+        assert caught.value.hint == "the file system is mounted read-only"
+    remount(small, "rw")
+    await write(output, where, ("b", {"n": 2}))
+    await output.close()
+    assert rows(where) == [("a", 1), ("b", 2)]
 
 
 async def test_a_wal_database_cut_short_in_place_is_not_taken_for_whole(tmp_path: Path) -> None:
