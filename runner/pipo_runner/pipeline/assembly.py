@@ -22,6 +22,7 @@ from pipo.journal.sqlite_journal import Recovery, SqliteJournal
 from pipo.lang.model import Pipeline
 from pipo_runner.pipeline.acks import Acks
 from pipo_runner.pipeline.admission import Admission
+from pipo_runner.pipeline.batching import Batches
 from pipo_runner.pipeline.body_budget import BodyBudget
 from pipo_runner.pipeline.endings import Endings
 from pipo_runner.pipeline.executor import Executor
@@ -70,6 +71,7 @@ class Parts:
     pausing: Pausing
     endings: Endings
     executor: Executor
+    batches: Batches
     writing: OutputStage
     verifications: Verifications
     acks: Acks
@@ -138,20 +140,21 @@ def assemble(pipeline: Pipeline, around: Surroundings, recovery: Recovery) -> Pa
         acks=acks,
         serial=executor.serial,
     )
-    writing = OutputStage(
-        journal=around.journal,
-        executor=executor,
-        preparer=Preparer(output_of=around.output_of, scopes=around.scopes),
-        places=Places(around.context.log),
-        results=results,
-        timers=around.timers,
-        clock=around.clock,
-        log=around.context.log,
-    )
+    writes: dict[str, Any] = {
+        "journal": around.journal,
+        "executor": executor,
+        "preparer": Preparer(output_of=around.output_of, scopes=around.scopes),
+        "places": Places(around.context.log),
+        "results": results,
+        "timers": around.timers,
+        "clock": around.clock,
+    }
+    batches = Batches(**writes, load=around.load)
+    writing = OutputStage(**writes, batches=batches, log=around.context.log)
     executor.output = writing
     # A write that has not begun goes back before anybody flushes what is left.
-    pausing.on_pause += [executor.pause, verifications.pause, writing.give_back]
-    pausing.on_resume += [verifications.unpause, acks.unpause, executor.unpause]
+    pausing.on_pause += [executor.pause, verifications.pause, writing.give_back, batches.hasten]
+    pausing.on_resume += [batches.collect, verifications.unpause, acks.unpause, executor.unpause]
     if pausing.reason is not None:
         executor.pause()
         verifications.pause()
@@ -201,6 +204,7 @@ def assemble(pipeline: Pipeline, around: Surroundings, recovery: Recovery) -> Pa
         pausing=pausing,
         endings=endings,
         executor=executor,
+        batches=batches,
         writing=writing,
         verifications=verifications,
         acks=acks,

@@ -93,6 +93,11 @@ class Plan:
         return self.check == EXTERNAL
 
     @property
+    def batches(self) -> bool:
+        """Its units wait for each other at the output, and are written at once."""
+        return self.pipeline.output.batch is not None
+
+    @property
     def check(self) -> str:
         return self.pipeline.delivered.check
 

@@ -36,7 +36,7 @@ from typing import Any, Final
 
 from pipo.journal.recover import PendingUnit
 from pipo.payload import BadPayload, decode
-from pipo_runner.pipeline.units import UNLOADED, Unit
+from pipo_runner.pipeline.units import BATCH, UNLOADED, Unit
 
 
 class Decision(Enum):
@@ -114,7 +114,8 @@ def unit_of(row: PendingUnit) -> Unit:
         cursor=row.cursor,
         data=_data_of(row),
         size=len(row.data or b""),
-        attempt=row.attempt,
+        # A batch is formed anew, with all its retries (edge 161).
+        attempt=0 if row.cursor == BATCH else row.attempt,
         hops=row.hops,
         iteration=row.iteration,
         repeat="recovered",

@@ -18,7 +18,7 @@ from pipo_runner.pipeline.assembly import Parts, Surroundings
 from pipo_runner.pipeline.failures import PACKET_ERRORS, DataDamaged, describe
 from pipo_runner.pipeline.plan import Plan
 from pipo_runner.pipeline.recovery import Decision, Finding, decide, unit_of
-from pipo_runner.pipeline.units import OUTPUT, UNLOADED, VERIFY, Unit
+from pipo_runner.pipeline.units import BATCH, OUTPUT, UNLOADED, VERIFY, Unit
 
 
 def loader(journal: SqliteJournal) -> Callable[[Unit], Awaitable[None]]:
@@ -110,7 +110,7 @@ def _carry_out(
         case Decision.DELIVER:
             written.delivered.append((unit.id, plan.check))
         case Decision.VERIFY:
-            _keep_slot(unit, parts)
+            _keep_slot(unit, plan, parts)
             written.unseen.append((unit, plan, row.result or b"null"))
         case Decision.PARK:
             parts.acks.park(unit)
@@ -143,15 +143,15 @@ def _begin_anew(unit: Unit, plan: Plan, result: bytes, around: Surroundings, par
     if unit.cursor == VERIFY and plan.parks:
         parts.acks.open([unit])
     elif unit.cursor == VERIFY:
-        _keep_slot(unit, parts)
+        _keep_slot(unit, plan, parts)
         _spawned(around, _verify_again(unit, plan, result, around, parts), f"verify {unit.id}")
     else:
         parts.executor.enqueue(unit)
 
 
-def _keep_slot(unit: Unit, parts: Parts) -> None:
-    """With one slot a written unit keeps it until it settles (L029)."""
-    if parts.executor.serial:
+def _keep_slot(unit: Unit, plan: Plan, parts: Parts) -> None:
+    """With one slot a written unit keeps it until it settles (L029), unless it was batched."""
+    if parts.executor.serial and not plan.batches:
         unit.holds_slot = True
         parts.executor.hold()
 
@@ -162,7 +162,7 @@ def _spawned(around: Surroundings, work: Coroutine[Any, Any, None], name: str) -
 
 def _wait_left_ms(unit: Unit, plan: Plan, now_ms: int) -> float:
     """What is left of its wait: no more than its policy can ask for, whatever the clock did."""
-    if unit.retry_at is None or unit.cursor == VERIFY:
+    if unit.retry_at is None or unit.cursor in (BATCH, VERIFY):
         return 0.0
     to_output = unit.cursor == OUTPUT
     policy = plan.pipeline.output.on_error if to_output else plan.nodes[unit.cursor].policy

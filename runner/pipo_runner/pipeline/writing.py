@@ -3,7 +3,8 @@
 Idea. Units that arrive at the output are sorted by place (a database, a file).
 Each place has at most one write in flight; whatever arrives meanwhile forms the
 next group. So an idle pipeline writes a lone packet at once, and a busy one
-writes hundreds in one transaction, with no timer in either case.
+writes hundreds in one transaction, with no timer in either case. Units of a version with
+`output.batch` wait for each other first, and hold no slot while they do (`batching`).
 
 Commits. Before the effect: with the default key the acceptance that is already
 on disk is enough, since a repeat after a crash finds the key at the
@@ -28,6 +29,7 @@ from typing import Final
 
 from pipo.clock import Clock
 from pipo.journal.changes import Writing
+from pipo_runner.pipeline.batching import Batches
 from pipo_runner.pipeline.executor import Executor
 from pipo_runner.pipeline.failures import PACKET_ERRORS
 from pipo_runner.pipeline.ledger import Ledger
@@ -53,6 +55,7 @@ class OutputStage:
         executor: Executor,
         preparer: Preparer,
         places: Places,
+        batches: Batches,
         results: Results,
         timers: Timers,
         clock: Clock,
@@ -62,6 +65,8 @@ class OutputStage:
         self._executor = executor
         self._preparer = preparer
         self._places = places
+        self._batches = batches
+        batches.on_rest = self._look_whether_idle
         self._results = results
         self._timers = timers
         self._clock = clock
@@ -73,7 +78,9 @@ class OutputStage:
     # ── arriving ─────────────────────────────────────────────────────────────
 
     def join(self, unit: Unit, plan: Plan) -> None:
-        """A unit arrives with its slot; it is written after the next `flush`."""
+        """A unit arrives with its slot; it is written, or waits in a batch, after the next `flush`."""
+        if unit.batched:
+            self._executor.release()
         if unit.attempt == 0 or not unit.entered:
             unit.entered = self._clock.monotonic()
         try:
@@ -85,11 +92,18 @@ class OutputStage:
                 self._log("error", "the output failed unexpectedly", exc_info=error)
             self._failed(unit, plan, None, error)
         else:
+            self._put(prepared)
+
+    def _put(self, prepared: Prepared) -> None:
+        if prepared.plan.batches:
+            self._batches.join(prepared)
+        else:
             self._waiting.setdefault(prepared.place, []).append(prepared)
 
     def flush(self) -> None:
         """Starts a write at every place that is idle and has units."""
         self._results.flush()
+        self._batches.flush()
         for place in self._waiting:
             if place not in self._busy:
                 self._busy.add(place)
@@ -104,7 +118,7 @@ class OutputStage:
 
     async def idle(self, timeout_s: float) -> bool:
         """Whether no write is in flight, waiting up to `timeout_s` for those that are."""
-        if self._busy:
+        if not self._is_idle:
             self._idle = asyncio.Event()
             try:
                 async with asyncio.timeout(timeout_s):
@@ -113,7 +127,15 @@ class OutputStage:
                 pass
             finally:
                 self._idle = None
-        return not self._busy
+        return self._is_idle
+
+    @property
+    def _is_idle(self) -> bool:
+        return not self._busy and self._batches.at_rest
+
+    def _look_whether_idle(self) -> None:
+        if self._is_idle:
+            self.give_up_waiting()
 
     def give_up_waiting(self) -> None:
         """Ends `idle`, whatever is still in flight."""
@@ -128,8 +150,7 @@ class OutputStage:
                 await self._write_group(group)
         finally:
             self._busy.discard(place)
-            if not self._busy and self._idle is not None:
-                self._idle.set()
+            self._look_whether_idle()
 
     def _take(self, place: str) -> list[Prepared]:
         """The next group of a place, cut at its limits."""
@@ -176,10 +197,13 @@ class OutputStage:
             self._results.give_up(unit, plan, move, error)
 
     def _again(self, unit: Unit, plan: Plan, prepared: Prepared | None) -> None:
-        if not self._executor.taking:
+        if unit.batched:
+            # It holds no slot that could be its own.
+            self._executor.enqueue(unit)
+        elif not self._executor.taking:
             self._executor.put_back(unit)
         elif prepared is None:
             self.join(unit, plan)
         else:
-            self._waiting.setdefault(prepared.place, []).append(prepared)
+            self._put(prepared)
         self.flush()
