@@ -18,6 +18,7 @@ from typing import Literal, assert_never
 from pipo.connectors.contract import Settlement
 from pipo.errors import Internal
 from pipo.journal.changes import Change, DeadLettered, Dropped, Escalated, Held, PacketError
+from pipo.journal.states import plain
 from pipo.lang.model import Then
 from pipo_runner.pipeline.pausing import Pausing
 from pipo_runner.pipeline.settling import Pending
@@ -54,6 +55,9 @@ class Endings:
     def of(self, then: Then, failed: Failed, again: Callable[[], None]) -> Ending:
         """What the policy `then` makes of the unit; `again` runs its step anew after a pause."""
         unit, error, cursor = failed.unit, failed.error, failed.cursor
+        if unit.stall is not None:
+            # It was handed over while it was in somebody's hands (edge 238).
+            then = "agent"
         match then:
             case "dead_letter":
                 dead = DeadLettered(
@@ -80,6 +84,13 @@ class Endings:
             case _:
                 assert_never(then)
 
+    def handed_over(self, unit: Unit, stall: str, at: int) -> Change:
+        """The change of a unit in nobody's hands that a stall hands over (edge 237, 242)."""
+        where = plain(unit.cursor)
+        error = PacketError("stall", stall, None, where, unit.attempt)
+        unit.stall = stall
+        return self._escalated(Failed(unit, error, unit.cursor, at, 0.0))
+
     def hold(self, unit: Unit, again: Callable[[], None]) -> None:
         """The unit waits for the end of the pause, and `again` runs its step then."""
         self.set_aside(unit)
@@ -87,7 +98,8 @@ class Endings:
 
     def set_aside(self, unit: Unit) -> None:
         """The unit waits for someone. Its step begins anew then, with all its attempts."""
-        unit.attempt, unit.entered = 0, 0.0
+        unit.moved_on()
+        unit.entered = 0.0
         # It may wait for days: its payload is read back when its turn comes.
         unit.data = UNLOADED
         self._pending.set_aside(unit.id)
@@ -103,7 +115,7 @@ class Endings:
         again()
 
     def _escalated(self, failed: Failed) -> Escalated:
-        unit, cursor = failed.unit, failed.cursor
+        unit, cursor, stall = failed.unit, failed.cursor, failed.unit.stall
         self.set_aside(unit)
         if cursor.startswith("$"):
             # What failed at the output, in a batch or at the check is written again (edge 285).
@@ -111,10 +123,11 @@ class Endings:
         return Escalated(
             unit=unit.id,
             error=failed.error,
-            reason="error",
+            reason="error" if stall is None else "stall",
             node=cursor,
             cursor=cursor,
             at=failed.at,
+            stall=stall,
         )
 
 

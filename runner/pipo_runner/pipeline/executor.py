@@ -47,7 +47,7 @@ from pipo_runner.pipeline.policy import Wait, decide
 from pipo_runner.pipeline.scopes import Scopes
 from pipo_runner.pipeline.settling import Pending
 from pipo_runner.pipeline.timers import Timers
-from pipo_runner.pipeline.units import OUTPUT, UNLOADED, VERIFY, ReadyQueue, Unit
+from pipo_runner.pipeline.units import BATCH, OUTPUT, UNLOADED, VERIFY, ReadyQueue, Unit
 
 
 class Stages(Protocol):
@@ -140,6 +140,10 @@ class Executor:
         self._ready.put(unit)
         self._wake()
 
+    def take_queued(self) -> list[Unit]:
+        """Every unit that waits for a slot, for whoever takes them out of its hands."""
+        return list(iter(self._ready.pop, None))
+
     def hold(self) -> None:
         """Takes a slot for a unit that an earlier run left with one; `release` gives it back."""
         self._free -= 1
@@ -225,7 +229,7 @@ class Executor:
     def _advance(self, unit: Unit) -> None:
         plan = self._plan_of(unit.version)
         depth = 0
-        while unit.cursor not in (OUTPUT, VERIFY):
+        while unit.cursor not in (OUTPUT, BATCH, VERIFY):
             if not self.taking:
                 self.put_back(unit)
                 return
@@ -287,7 +291,7 @@ class Executor:
         if changed:
             unit.data = result
         unit.cursor = node.follows
-        unit.attempt = 0
+        unit.moved_on()
         unit.hops += 1
 
     def _size_of(self, result: Any) -> int:
@@ -308,11 +312,11 @@ class Executor:
 
     def _failed(self, unit: Unit, node: PlannedNode, error: Exception, depth: int) -> bool:
         unit.attempt += 1
-        # A filter's expression fails the same way again (edge 100).
-        hopeless = node.kind == "filter" or isinstance(error, Refused)
+        # A filter's expression fails the same way again (edge 100); a stall's mark ends the retries.
+        hopeless = node.kind == "filter" or isinstance(error, Refused) or unit.stall is not None
         move = decide(node.policy, failures=unit.attempt, hopeless=hopeless)
         at = self._clock.now_ms()
-        message = self._redact(describe(error))
+        message = unit.last_error = self._redact(describe(error))
         if isinstance(move, Wait):
             self._at_depth(depth).append(
                 Retried(
@@ -335,7 +339,7 @@ class Executor:
             lambda: self._scopes.rules(unit.data, self._scopes.meta(unit, node.id)),
             self._redact,
         )
-        if move.then == "continue":
+        if move.then == "continue" and unit.stall is None:
             notes = (("node.failed_continued", {"error": journaled.message}),)
             self._record(unit, node, SAME, ms, notes, depth)
             return True
@@ -345,7 +349,7 @@ class Executor:
 
     def _damaged(self, unit: Unit, error: DataDamaged) -> None:
         """The unit fails alone: no further run mends what the journal holds of it."""
-        to_output = unit.cursor == OUTPUT
+        to_output = unit.cursor in (OUTPUT, BATCH)
         where = "output" if to_output else unit.cursor
         code = "output.failed" if to_output else "node.failed"
         failure = Failure(code, where, str(error), unit.attempt)

@@ -92,7 +92,8 @@ class Results:
             # One that waited in a batch stays without a slot until it settles.
             p.unit.holds_slot = self._serial and not p.unit.batched
             slots += not (self._serial or p.unit.batched)
-            p.unit.cursor, p.unit.attempt = VERIFY, 0
+            p.unit.cursor = VERIFY
+            p.unit.moved_on()
             p.unit.write_no += 1
         follows = [self._with_write(p, at) for p, _ in written]
         changes += [change for change in follows if change is not None]
@@ -146,13 +147,15 @@ class Results:
     def next_move(self, unit: Unit, plan: Plan, error: Exception) -> Wait | GiveUp:
         """What the policy makes of one more failed run of the unit's write."""
         unit.attempt += 1
+        unit.last_error = self.text_of(error)
         # The write may have happened without our knowing (design §4).
         unit.repeat = "recovered" if unit.repeat == "first" else unit.repeat
         return decide(
             plan.pipeline.output.on_error,
             failures=unit.attempt,
             asked_ms=error.seconds * 1000.0 if isinstance(error, RetryAfter) else None,
-            hopeless=isinstance(error, Refused),
+            # A stall's mark ends the retries (edge 238).
+            hopeless=isinstance(error, Refused) or unit.stall is not None,
         )
 
     def retry(self, unit: Unit, move: Wait, error: Exception, *, batch: int | None = None) -> None:

@@ -22,12 +22,16 @@ class Pending:
         self._look_up = look_up
         self._emptied: asyncio.Event | None = None
         self.on_settled: Callable[[list[Unit], Settlement], None] = _nobody
+        self.on_moving: Callable[[], None] = _nobody_asks
+        """Hears when something is on its way after nothing was, and the other way round."""
+        self._any_moving = False
 
     def __len__(self) -> int:
         return len(self._units)
 
     def add(self, unit: Unit) -> None:
         self._units[unit.id] = unit
+        self._look_at_moving()
 
     def find(self, unit_id: str) -> Unit | None:
         """A unit that is not settled; None for any other."""
@@ -38,6 +42,10 @@ class Pending:
         """How many are on their way: neither held nor escalated."""
         return len(self._units) - len(self._aside)
 
+    def on_their_way(self) -> list[Unit]:
+        """The units that are neither held nor escalated, in the order in which they came."""
+        return [unit for unit in self._units.values() if unit.id not in self._aside]
+
     def set_aside(self, unit_id: str) -> None:
         """The unit waits for someone: it stays pending and holds up no drain (edge 156, 286)."""
         if unit_id in self._units:
@@ -47,6 +55,7 @@ class Pending:
     def back(self, unit_id: str) -> Unit | None:
         """The unit moves again; None when it is not pending."""
         self._aside.discard(unit_id)
+        self._look_at_moving()
         return self._units.get(unit_id)
 
     def settled(self, unit_ids: Iterable[str], settlement: Settlement) -> None:
@@ -64,8 +73,14 @@ class Pending:
         self._look_whether_empty()
 
     def _look_whether_empty(self) -> None:
+        self._look_at_moving()
         if not self.moving:
             self.give_up_waiting()
+
+    def _look_at_moving(self) -> None:
+        if (self.moving > 0) is not self._any_moving:
+            self._any_moving = not self._any_moving
+            self.on_moving()
 
     def give_up_waiting(self) -> None:
         """Ends `emptied`, whatever is still pending."""
@@ -113,4 +128,8 @@ class Pending:
 
 
 def _nobody(ended: list[Unit], settlement: Settlement) -> None:
+    """Nobody has asked to hear of it."""
+
+
+def _nobody_asks() -> None:
     """Nobody has asked to hear of it."""

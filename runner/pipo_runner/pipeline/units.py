@@ -67,6 +67,14 @@ class Unit:
     ack_by: str | None = None
     deadline_at: int | None = None
     """When the wait for its ack is over, wall time; None outside of one."""
+    last_error: str = ""
+    """What the last failed run of the step at the cursor said, in this run."""
+    stall: str | None = None
+    """The text of the stall that marked it: its next failed run escalates it (edge 238)."""
+
+    def moved_on(self) -> None:
+        """The step at the cursor is done: the next one has all its attempts and no mark."""
+        self.attempt, self.last_error, self.stall = 0, "", None
 
     @property
     def batched(self) -> bool:
