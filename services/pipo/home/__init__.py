@@ -2,7 +2,7 @@
 
 `paths` names its files and makes its folders, `config` reads config.yaml, `registry`
 says who runs where, `leases` says who is alive, `desired` says what should run,
-`tokens` and `secrets` hold what must not leak.
+`tokens`, `secrets` and `bots` hold what must not leak.
 It never starts a process, opens a journal or dials anybody.
 """
 

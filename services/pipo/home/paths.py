@@ -91,6 +91,10 @@ class Home:
     def admin_token_file(self) -> Path:
         return self.root / "admin.token"
 
+    @property
+    def bots_file(self) -> Path:
+        return self.root / "bots.json"
+
     def pipeline(self, name: str) -> PipelineHome:
         """The files of the pipeline `name`.
 
