@@ -70,7 +70,7 @@ async def interrupted(
     return disk, marks
 
 
-@pytest.mark.seed("O029", "O032")
+@pytest.mark.seed("O032")
 @pytest.mark.slow
 @pytest.mark.parametrize("before", [(), ("a",)])
 @pytest.mark.parametrize("file_format", FORMATS)
@@ -150,7 +150,7 @@ async def test_a_crash_at_any_moment_of_a_replacement(
         assert ids(where) == ["c"]
 
 
-@pytest.mark.seed("O029", "O032")
+@pytest.mark.seed("O032")
 @pytest.mark.slow
 @pytest.mark.parametrize("file_format", FORMATS)
 async def test_the_last_record_cut_at_any_byte(file_format: str, tmp_path: Path) -> None:

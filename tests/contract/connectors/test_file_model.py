@@ -148,7 +148,6 @@ def run(examples: int, steps: int, **more: Any) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.seed("O029")
 def test_each_key_once_whatever_happens() -> None:
     run(examples=60, steps=15)
 

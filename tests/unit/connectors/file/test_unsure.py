@@ -38,3 +38,12 @@ def test_added_parts_stay_few_and_cover_what_was_added(parts: list[tuple[int, in
     assert len(spans) <= SPANS_MAX + 1
     for start, length in parts:
         assert any(span.start <= start and start + length <= span.end for span in spans)
+
+
+def test_many_parts_that_lie_apart_become_few() -> None:
+    unsure = Unsure()
+    for number in range(10 * SPANS_MAX):
+        unsure.add(100 * number, 100 * number + 1)
+    spans = unsure.spans(0)
+    assert len(spans) == SPANS_MAX + 1
+    assert spans[SPANS_MAX - 1].end == 100 * (10 * SPANS_MAX - 1) + 1
