@@ -154,6 +154,9 @@ async def _agree(journal: SqliteJournal, model: Model) -> None:
     assert {unit.id for unit in found} == {
         unit for unit, thing in model.units.items() if thing.state not in SETTLED
     }
+    # What moves carries no error, and none is stored as an empty text.
+    wrong = "error = '' OR error IS NOT NULL AND settled_at IS NULL AND state <> 'escalated'"
+    assert await journal.rows.rows(f"SELECT id, state, error FROM units WHERE {wrong}") == []
     for unit in found:
         thing = model.units[unit.id]
         assert (unit.held, unit.write_no, unit.acked_write_no, unit.iteration) == (
