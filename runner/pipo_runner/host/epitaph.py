@@ -1,7 +1,8 @@
 """A process that journals a stop which the pipeline's own process could not.
 
 The host opens no journal for writing, so it has this forked instead: it takes the
-lease, writes `pipeline.stopped` and ends.
+lease, writes `pipeline.stopped` and ends. A pause that a crashed run was in outlives this
+stop, and is journaled behind it (edge 306).
 """
 
 from __future__ import annotations
@@ -15,11 +16,15 @@ from pipo.clock import SystemClock
 from pipo.errors import PipoError
 from pipo.home import Home
 from pipo.home.leases import Lease
-from pipo.journal.changes import Stopped
+from pipo.journal.changes import Change, Paused, Stopped
+from pipo.journal.recover import pause_reason
 from pipo.journal.sqlite_journal import SqliteJournal
 from pipo.telemetry.logs import logger
 from pipo_runner.host.child import described
 from pipo_runner.spec import ProcessSpec
+
+# The reason of a stop that nobody's drain came before.
+CRASHED = "crashed"
 
 
 def run(spec: ProcessSpec, report: Callable[[dict[str, Any]], None]) -> int:
@@ -44,7 +49,12 @@ async def _journal(home: Home, name: str, reason: str) -> None:
     try:
         journal = SqliteJournal.open(files.folder, pipeline=name, clock=clock)
         try:
-            await journal.commit(Stopped(reason, clock.now_ms()))
+            at = clock.now_ms()
+            changes: list[Change] = [Stopped(reason, at)]
+            paused = await pause_reason(journal.rows)
+            if paused is not None and reason == CRASHED:
+                changes.append(Paused(paused, at))
+            await journal.commit(*changes)
         finally:
             await journal.close(clean=True)
     finally:

@@ -148,6 +148,12 @@ async def recover(rows: Rows) -> Recovery:
     )
 
 
+async def pause_reason(rows: Rows) -> str | None:
+    """Why the last run was paused when it ended; None when it was not. Raises: Unreadable."""
+    kept: dict[str, str] = dict(await rows.rows(FACTS))
+    return kept.get("pause_reason")
+
+
 def _resident(found: Iterable[Row]) -> int:
     """The last place in the queue whose payload is loaded; -1 for none."""
     size, last = 0, -1

@@ -25,7 +25,19 @@ import msgspec
 from pipo import crashpoints
 from pipo.errors import Conflict, Internal, PipoError
 from pipo.journal import statements
-from pipo.journal.changes import Accepted, Change, Delivered, FannedOut, Rejected, Written
+from pipo.journal.changes import (
+    Accepted,
+    Change,
+    Delivered,
+    Escalated,
+    Failed,
+    FannedOut,
+    Held,
+    Paused,
+    Rejected,
+    Resumed,
+    Written,
+)
 from pipo.journal.connection import run
 from pipo.journal.opening import Opened
 from pipo.journal.outcomes import Applied, Outcome
@@ -367,6 +379,16 @@ def _reach_before(kinds: set[type]) -> None:
         crashpoints.reach("accepted.before_commit")
     if Delivered in kinds:
         crashpoints.reach("delivered.before_commit")
+    if Held in kinds:
+        crashpoints.reach("held.before_commit")
+    if Escalated in kinds:
+        crashpoints.reach("escalated.before_commit")
+    if Paused in kinds:
+        crashpoints.reach("paused.before_commit")
+    if Resumed in kinds:
+        crashpoints.reach("resumed.before_commit")
+    if Failed in kinds:
+        crashpoints.reach("failed.before_commit")
 
 
 def _reach_after(kinds: set[type]) -> None:
@@ -376,3 +398,13 @@ def _reach_after(kinds: set[type]) -> None:
         crashpoints.reach("written.after_commit")
     if Delivered in kinds:
         crashpoints.reach("delivered.after_commit")
+    if Held in kinds:
+        crashpoints.reach("held.after_commit")
+    if Escalated in kinds:
+        crashpoints.reach("escalated.after_commit")
+    if Paused in kinds:
+        crashpoints.reach("paused.after_commit")
+    if Resumed in kinds:
+        crashpoints.reach("resumed.after_commit")
+    if Failed in kinds:
+        crashpoints.reach("failed.after_commit")

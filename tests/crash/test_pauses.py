@@ -1,0 +1,279 @@
+"""SIGKILL in a pause, beside held and escalated packets, and at each commit that makes them."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.packets import inspect, packet, push, run_sql
+from tests.stack import Stack, query, wait_for
+
+pytestmark = [pytest.mark.crash, pytest.mark.slow, pytest.mark.timeout(120)]
+
+# The points of this file, by the word that brings a pipeline to them.
+POINTS = {
+    "manual": (
+        "paused.before_commit",
+        "paused.after_commit",
+        "resumed.before_commit",
+        "resumed.after_commit",
+    ),
+    "pause": (
+        "held.before_commit",
+        "held.after_commit",
+        "paused.before_commit",
+        "resumed.before_commit",
+        "resumed.after_commit",
+    ),
+    "halt": (
+        "held.before_commit",
+        "held.after_commit",
+        "failed.before_commit",
+        "failed.after_commit",
+    ),
+    "agent": ("escalated.before_commit", "escalated.after_commit"),
+}
+COVERED = frozenset(point for points in POINTS.values() for point in points)
+TEXT = """pipo: 1
+name: waits
+input: {{ via: push }}
+output:
+  from: input
+  to: sqlite
+  with: {{ path: ./there/waits.db, table: t }}
+  on_error: {{ then: {then} }}
+agent: {{ control: true }}
+"""
+TABLE = "CREATE TABLE IF NOT EXISTS t (packet_id TEXT PRIMARY KEY, n INTEGER)"
+
+
+class Waits:
+    """The pipeline `waits`, whose table is not there until `mend`."""
+
+    def __init__(self, folder: Path, word: str, point: str | None, backoff: str = "200ms") -> None:
+        self._sprung = folder / "sprung"
+        trap = {"PIPO_CRASH_AT": point, "PIPO_CRASH_ONCE": str(self._sprung)} if point else {}
+        config = f"engine:\n  restart: {{ backoff: {backoff}, max_backoff: 1m }}\n"
+        self.stack = Stack(folder, env=trap, config=config)
+        self.file = self.stack.write(
+            "waits.pipo", TEXT.format(then="pause" if word == "manual" else word)
+        )
+        if word == "manual":
+            self.mend()
+
+    def mend(self) -> None:
+        run_sql(self.stack.workspace / "there/waits.db", TABLE)
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """The pipeline as REST tells it; empty while it cannot be asked."""
+        try:
+            found: dict[str, Any] = self.stack.get("/api/pipelines/waits")
+        except (OSError, ValueError):
+            return {}
+        return found
+
+    def is_(self, status: str) -> bool:
+        """Whether it runs and says so of itself, or has ended so."""
+        info = self.info
+        return status in (info.get("status"), info.get("state"))
+
+    def push(self) -> str:
+        return push(self.stack, "waits", {"n": 7})
+
+    def says(self, word: str) -> bool:
+        """`pipo pause`, `resume`, `stop` or `start`; whether it answered."""
+        return self.stack.pipo(word, "waits").returncode == 0
+
+    def events(self, type_: str) -> list[dict[str, Any]]:
+        """The details of every event of a type."""
+        found = self.stack.get("/api/pipelines/waits/events?limit=1000")["events"]
+        return [one["detail"] or {} for one in found if one["type"] == type_]
+
+    def after_the_crash(self) -> None:
+        """The trap has sprung, and a later run or its last word is there."""
+        wait_for(self._sprung.exists, what=f"the trap springs\n{self.stack.output()}")
+        wait_for(
+            lambda: self.info.get("runner") is not None or self.info.get("state") == "failed",
+            what=f"it comes back\n{self.stack.output()}",
+        )
+
+    def kill(self) -> None:
+        """SIGKILL of the process; the next run serves on return."""
+        pid = self.stack.pipeline_pid("waits")
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        wait_for(lambda: self.stack.pipeline_pid("waits") not in (None, pid), what="the restart")
+        wait_for(lambda: self.info.get("runner"))
+
+    def ends_in_one_row(self, id: str) -> None:
+        """Mended and let go, the packet is written once and delivered once."""
+        wait_for(
+            lambda: packet(self.stack, "waits", id)["state"] == "delivered",
+            what=f"delivered; {self.info}\n{self.stack.output()}",
+        )
+        database = self.stack.workspace / "there/waits.db"
+        assert query(database, "SELECT packet_id, n FROM t") == [[id, 7]]
+        types = [event["type"] for event in inspect(self.stack, "waits", id)["events"]]
+        assert types.count("packet.delivered") == 1
+
+
+@pytest.fixture
+def waits(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Waits]:
+    made = Waits(tmp_path, *request.param)
+    try:
+        made.stack.start()
+        yield made
+    finally:
+        made.stack.kill_all()
+
+
+def at_points(word: str) -> pytest.MarkDecorator:
+    """Each point of a word, with the stack that has its trap there."""
+    return pytest.mark.parametrize(
+        ("waits", "point"),
+        [pytest.param((word, point), point, id=point) for point in POINTS[word]],
+        indirect=["waits"],
+    )
+
+
+@at_points("manual")
+def test_a_crash_at_a_pause_or_its_end(waits: Waits, point: str) -> None:
+    if point.startswith("resumed"):
+        assert waits.says("pause")
+        id = waits.push()
+        waits.says("resume")
+        waits.after_the_crash()
+    else:
+        waits.says("pause")
+        waits.after_the_crash()
+        id = waits.push()
+    # What was committed holds, and nothing else.
+    paused = point in ("paused.after_commit", "resumed.before_commit")
+    assert waits.is_("paused" if paused else "active")
+    if paused:
+        assert waits.info["runner"]["paused_reason"] == "manual"
+        assert waits.events("pipeline.paused")[-1] == {"reason": "manual", "restored": True}
+        assert packet(waits.stack, "waits", id)["state"] == "accepted"
+        assert waits.says("resume")
+    waits.ends_in_one_row(id)
+
+
+@at_points("pause")
+def test_a_crash_at_a_hold_or_its_end(waits: Waits, point: str) -> None:
+    id = waits.push()
+    if point.startswith("resumed"):
+        wait_for(lambda: waits.is_("paused"))
+        waits.mend()
+        waits.says("resume")
+    waits.after_the_crash()
+    committed = point in ("held.after_commit", "resumed.before_commit")
+    if point != "resumed.after_commit":
+        # Held once: by the run that crashed, or by the one after it.
+        wait_for(lambda: waits.is_("paused"))
+        assert waits.info["runner"]["paused_reason"] == "error at $output"
+        assert waits.info["runner"]["held"] == 1
+        restored = [one.get("restored", False) for one in waits.events("pipeline.paused")]
+        assert restored == ([False, True] if committed else [False])
+        waits.mend()
+        assert waits.says("resume")
+    waits.ends_in_one_row(id)
+    assert len(waits.events("packet.held")) == 1
+
+
+@at_points("halt")
+def test_a_crash_at_a_halt(waits: Waits, point: str) -> None:
+    id = waits.push()
+    wait_for(lambda: waits.is_("failed"), what=waits.stack.output())
+    assert len(waits.events("pipeline.failed")) == 1
+    # Only a halt that said its last word is not run again; the hold may share its commit.
+    runs = {"failed.after_commit": (1,), "held.after_commit": (1, 2)}.get(point, (2,))
+    assert len(waits.events("pipeline.started")) in runs
+    assert waits.info["error"].startswith("error at $output: ")
+    waits.mend()
+    assert waits.says("start")
+    waits.ends_in_one_row(id)
+
+
+@at_points("agent")
+def test_a_crash_at_a_hand_over(waits: Waits, point: str) -> None:
+    id = waits.push()
+    waits.after_the_crash()
+    wait_for(lambda: packet(waits.stack, "waits", id)["state"] == "escalated")
+    (told,) = waits.events("packet.escalated")
+    assert (told["reason"], told["error"]["code"]) == ("error", "output.failed")
+    assert waits.info["stats"]["escalated"] == 1
+
+
+# ── killed while it waits ────────────────────────────────────────────────────
+
+
+@pytest.mark.seed("L040")
+@pytest.mark.parametrize("waits", [("pause", None)], indirect=True, ids=["held"])
+def test_a_pause_outlives_each_crash_with_what_it_holds(waits: Waits) -> None:
+    id = waits.push()
+    wait_for(lambda: waits.is_("paused"))
+    backlog = waits.push()
+    for count in (1, 2):
+        waits.kill()
+        assert waits.is_("paused")
+        assert waits.info["runner"]["paused_reason"] == "error at $output"
+        paused = waits.events("pipeline.paused")
+        assert paused == [
+            {"reason": "error at $output"},
+            *[{"reason": "error at $output", "restored": True}] * count,
+        ]
+    held, waiting = (packet(waits.stack, "waits", one) for one in (id, backlog))
+    assert (held["state"], held["node"], held["error"]) == ("writing", "$output", None)
+    assert [e["type"] for e in inspect(waits.stack, "waits", backlog)["events"]] == [
+        "packet.accepted"
+    ]
+    assert waiting["state"] == "accepted"
+    log = (waits.stack.home / "logs/waits.log").read_text()
+    assert "held=2" in log.splitlines()[-1] or '"held":2' in log or "held=2" in log
+    waits.mend()
+    assert waits.says("resume")
+    for one in (id, backlog):
+        wait_for(lambda one=one: packet(waits.stack, "waits", one)["state"] == "delivered")  # type: ignore[misc]
+    rows = query(waits.stack.workspace / "there/waits.db", "SELECT packet_id FROM t")
+    assert sorted(row[0] for row in rows) == sorted((id, backlog))
+    assert len(waits.events("packet.held")) == 1
+
+
+@pytest.mark.parametrize("waits", [("agent", None)], indirect=True, ids=["escalated"])
+def test_an_escalated_packet_is_left_alone_by_a_crash(waits: Waits) -> None:
+    id = waits.push()
+    wait_for(lambda: packet(waits.stack, "waits", id)["state"] == "escalated")
+    before = inspect(waits.stack, "waits", id)
+    waits.mend()
+    waits.kill()
+    other = waits.push()
+    wait_for(lambda: packet(waits.stack, "waits", other)["state"] == "delivered")
+    after = inspect(waits.stack, "waits", id)
+    assert after["packet"] == before["packet"]
+    assert after["events"] == before["events"]
+    assert (waits.info["stats"]["pending"], waits.info["stats"]["escalated"]) == (1, 1)
+
+
+@pytest.mark.parametrize("waits", [("manual", None, "1m")], indirect=True, ids=["crashed"])
+def test_a_stop_of_a_crashed_and_paused_pipeline_keeps_the_pause(waits: Waits) -> None:
+    """Edge 306: the engine journals the stop, and the pause behind it."""
+    assert waits.says("pause")
+    id = waits.push()
+    pid = waits.stack.pipeline_pid("waits")
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: waits.is_("backoff"))
+    assert waits.says("stop")
+    wait_for(lambda: waits.is_("stopped"), what=waits.stack.output())
+    types = [one["type"] for one in waits.stack.get("/api/pipelines/waits/events")["events"]]
+    assert types[-2:] == ["pipeline.stopped", "pipeline.paused"]
+    assert waits.says("start")
+    assert waits.is_("paused")
+    assert waits.says("resume")
+    waits.ends_in_one_row(id)
