@@ -45,7 +45,7 @@ class Settings:
             if known.get("x-literal"):
                 self._static[key] = value
             elif known.get("x-path"):
-                self._add_path(key, value, folder, names)
+                self._add_path(key, value, folder, names, urls=known["x-path"] == "or-url")
             else:
                 render, used = _compiled(value, known.get("x-keep-keys", False))
                 names |= used
@@ -72,13 +72,13 @@ class Settings:
                 rendered[key] = value
         return rendered
 
-    def _add_path(self, key: str, value: Any, folder: Path, names: set[str]) -> None:
+    def _add_path(self, key: str, value: Any, folder: Path, names: set[str], *, urls: bool) -> None:
         if isinstance(value, list):
             templates = [PathTemplate(str(item), folder) for item in value]
             self._fields.append((key, lambda scope: [t.render(scope) for t in templates]))
             names |= {name for t in templates for name in t.names}
             return
-        template = PathTemplate(value, folder)
+        template = PathTemplate(value, folder, urls=urls)
         names |= template.names
         if template.constant is not None:
             self._static[key] = template.constant
@@ -118,10 +118,12 @@ class PathTemplate:
 
     Source: decision 23. The folder written before the first hole of a packet is
     the lane; holes of `env` and `secrets` are the operator's and belong to it.
+    With `urls`, what renders to an http(s) address is none, and stays as it is.
     """
 
-    def __init__(self, text: str, folder: Path) -> None:
+    def __init__(self, text: str, folder: Path, *, urls: bool = False) -> None:
         self._text = text
+        self._as_text = compile_template(text) if urls else None
         self._folder = folder
         self._parts = [
             compile_expression(part.source) if isinstance(part, Hole) else part
@@ -131,12 +133,15 @@ class PathTemplate:
         self.names = frozenset(name for hole in holes for name in hole.names)
         self.constant: str | None = None
         if not holes:
-            self.constant = self._absolute("".join(str(part) for part in self._parts))
+            plain = "".join(str(part) for part in self._parts)
+            self.constant = plain if urls and _is_url(plain) else self._absolute(plain)
 
     def render(self, scope: Scope) -> str:
         """The absolute path for one packet. Raises: RenderError."""
         if self.constant is not None:
             return self.constant
+        if self._as_text is not None and _is_url(made := self._as_text.render(scope)):
+            return str(made)
         text = ""
         lane: str | None = None
         for part in self._parts:
@@ -199,6 +204,10 @@ class PathTemplate:
                 f"the path '{self._text}' would leave its folder through a link: "
                 f"{_shown(os.path.relpath(path, lane))}"
             )
+
+
+def _is_url(value: Any) -> bool:
+    return isinstance(value, str) and value.startswith(("http://", "https://"))
 
 
 def _shown(value: str) -> str:

@@ -24,7 +24,7 @@ fields marked `x-path` against the pipeline's folder and keeps them inside it
 
 Schemas are JSON Schema 2020-12 of a closed object, with three words of ours on a
 property: `x-literal: true` (takes no template), `x-path: true` (a path, relative
-to the pipeline's file) and `x-keep-keys` (a missing value becomes null instead of
+to the pipeline's file; `or-url`: or an http(s) address) and `x-keep-keys` (a missing value becomes null instead of
 leaving its key out: `true` in the map itself, `deep` at any depth). Descriptions become the docs and the editor's help.
 
 Control errors, and no others, tell the caller what to do:

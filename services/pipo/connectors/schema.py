@@ -63,6 +63,11 @@ def path(description: str, *, default: Any = _NO_DEFAULT) -> Property:
     return _property({"type": "string", "x-path": True}, description, default)
 
 
+def path_or_url(description: str) -> Property:
+    """A path as above, or an http(s) address, which stays as it is."""
+    return _property({"type": "string", "x-path": "or-url"}, description, _NO_DEFAULT)
+
+
 def literal_path(description: str) -> Property:
     """A path relative to the pipeline's file that takes no template."""
     return _property({"type": "string", "x-path": True, "x-literal": True}, description)

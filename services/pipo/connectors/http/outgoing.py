@@ -10,13 +10,16 @@ import base64
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from yarl import URL
 
 from pipo.connectors.contract import Refused
 from pipo.connectors.file.records import text
 from pipo.lang.printing import mixed_text
+
+if TYPE_CHECKING:
+    from aiohttp import FormData
 
 IDEMPOTENCY_KEY = "Idempotency-Key"
 WITHOUT_BODY = frozenset({"GET", "DELETE"})
@@ -35,12 +38,15 @@ _SHOWN_CHARACTERS = 300
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request. `shown` is its method and URL for people: without user and password."""
+    """One request. `shown` is its method and URL for people: without user and password.
+
+    A form is sent once: whoever sends again makes another.
+    """
 
     method: str
     url: URL
     headers: Mapping[str, str]
-    body: bytes | None
+    body: bytes | FormData | None
     shown: str
 
 

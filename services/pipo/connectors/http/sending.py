@@ -66,7 +66,6 @@ class Sender:
                 cookie_jar=aiohttp.DummyCookieJar(),
                 auto_decompress=False,
                 headers=_HEADERS,
-                skip_auto_headers=("Content-Type",),
             )
 
     async def close(self) -> None:
@@ -126,7 +125,7 @@ class Sender:
             request.method,
             request.url,
             headers=CIMultiDict(request.headers),
-            data=None if request.body is None else BytesIO(request.body),
+            data=BytesIO(request.body) if isinstance(request.body, bytes) else request.body,
             allow_redirects=False,
         )
 

@@ -12,6 +12,7 @@ from pipo.connectors.schema import (
     integer,
     list_of,
     literal,
+    path_or_url,
     text,
 )
 
@@ -27,8 +28,8 @@ _SEND: Schema = {
             "description": "Where it goes; the chat that a telegram packet came from unless set.",
         },
         text=text("The message, cut at 4096 characters (a caption at 1024); `data` unless set."),
-        photo=text("A picture: a path or an http(s) address."),
-        document=text("A file: a path or an http(s) address."),
+        photo=path_or_url("A picture: a path or an http(s) address."),
+        document=path_or_url("A file: a path or an http(s) address."),
         parse_mode=choice("How the text is read.", "Markdown", "MarkdownV2", "HTML"),
     ),
     "description": "Sends a message with a Telegram bot.",

@@ -10,6 +10,7 @@ import pytest
 from pipo.connectors.file.manifest import MANIFEST as FILE
 from pipo.connectors.http.manifest import MANIFEST as HTTP
 from pipo.connectors.sqlite.manifest import MANIFEST as SQLITE
+from pipo.connectors.telegram.manifest import MANIFEST as TELEGRAM
 from pipo.lang.faults import LanguageError
 from pipo_runner.pipeline.rendering import PathTemplate, RenderError, Settings
 
@@ -219,6 +220,30 @@ def test_what_a_check_expects_does_not_become_less(
     schema = HTTP.checks["follow_up"].schema
     raw = {"url": "http://h/", "match": match}
     assert render(raw, {"n": 1}, tmp_path, schema)["match"] == expected
+
+
+@pytest.mark.parametrize(
+    ("photo", "rendered"),
+    [
+        ("https://h/../${data.name}", "https://h/../../etc/passwd"),
+        ("${data.url}", "http://h/p.jpg"),
+        ("./${data.plain}.jpg", "{folder}/cat.jpg"),
+        ("p.jpg", "{folder}/p.jpg"),
+        ("http://h/p.jpg", "http://h/p.jpg"),
+    ],
+)
+def test_an_address_may_stand_where_a_path_does(tmp_path: Path, photo: str, rendered: str) -> None:
+    data = {"name": "../etc/passwd", "url": "http://h/p.jpg", "plain": "cat"}
+    schema = TELEGRAM.output.schema if TELEGRAM.output else {}
+    made = render({"photo": photo}, data, tmp_path, schema)["photo"]
+    assert made == rendered.format(folder=tmp_path)
+
+
+@pytest.mark.parametrize("value", ["/etc/passwd", "../x", "file:///etc/passwd", "HTTP://x"])
+def test_no_packet_names_a_file_outside_the_folder(tmp_path: Path, value: str) -> None:
+    schema = TELEGRAM.output.schema if TELEGRAM.output else {}
+    with pytest.raises(RenderError, match="would leave its folder"):
+        render({"photo": "${data.photo}"}, {"photo": value}, tmp_path, schema)
 
 
 def test_a_checks_path_keeps_the_same_rules(tmp_path: Path) -> None:

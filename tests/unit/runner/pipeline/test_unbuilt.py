@@ -37,6 +37,8 @@ def test_everything_that_is_missing_is_named_at_once() -> None:
 
 
 def test_an_output_that_is_not_built_is_refused() -> None:
-    body = "input: { via: push }\noutput: { from: input, to: telegram, with: { chat_id: 1 } }\n"
-    with pytest.raises(InvalidState, match="telegram"):
+    body = (
+        "input: { via: push }\noutput: { from: input, to: pipeline, with: { pipeline: other } }\n"
+    )
+    with pytest.raises(InvalidState, match="the output 'pipeline' is not built yet"):
         refuse_unbuilt(pipeline_of(body))
