@@ -315,6 +315,30 @@ async def test_an_append_that_cannot_be_cut_back_is_found_by_the_next(
 
 
 @pytest.mark.parametrize("file_format", LOGGED)
+async def test_what_is_added_by_hand_after_a_failed_append_stays(
+    file_format: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where = settings(tmp_path, file_format)
+    output = await known(where, tmp_path)
+    real = os.fdatasync
+
+    def fails(handle: int) -> None:
+        if not is_side_file(handle):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        real(handle)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fdatasync", fails)
+        with pytest.raises(WriteFailed):
+            await write(output, where, data("b", s="long" * 20))
+    line = {"csv": b"hand,1,\n", "text": b'{"id":"hand"}\n'}[file_format]
+    put(where, content(where) + line)
+    await write(output, where, data("b", s="long" * 20), repeat="recovered")
+    await output.close()
+    assert ids(where) == ["a", "hand", "b"]
+
+
+@pytest.mark.parametrize("file_format", LOGGED)
 async def test_what_a_frozen_twin_appended_meanwhile_is_found(
     file_format: str, tmp_path: Path
 ) -> None:

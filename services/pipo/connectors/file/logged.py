@@ -285,17 +285,19 @@ class LoggedFile:
         self._done(begin)
 
     def _abort(self, begin: Begin) -> None:
-        """Only if the append was cut back; what is left of it is for the next opening to mend."""
+        """Only if the append was cut back; what is left of it is for the next opening to mend.
+
+        At once: what somebody else appends from now on is not to be taken for its remains.
+        """
         with suppress(OSError):
             if os.fstat(self._file_fd).st_size == begin.place.offset:
                 plain.write_all(self._log_fd, keylog.abort_line(begin))
 
     def _done(self, begin: Begin) -> None:
-        """The append is on disk; if no more than this line fails, the next opening writes it."""
+        """The append is on disk; if no more than this line fails, the next use of the file writes it."""
         try:
             plain.write_all(self._log_fd, keylog.done_line(begin))
         except OSError:
-            self.close()
             return
         self._log_size = self._mark = os.fstat(self._log_fd).st_size
         if self._keys is not None:
