@@ -134,6 +134,8 @@ class FakeJournal:
     counters: dict[str, int] = field(default_factory=dict)
     last_seq: int = 0
     commit_observer: Callable[[int, float], None] | None = None
+    outcome: Callable[[Change], Any] = lambda change: None
+    """What `commit` answers for each of its changes."""
     raised: list[Exception] = field(default_factory=list)
     """What listeners raised; the process stops at the first (see `PipelineProcess`)."""
 
@@ -156,7 +158,7 @@ class FakeJournal:
 
         self._hand(Handed(changes, done))
         await landed
-        return []
+        return [self.outcome(change) for change in changes]
 
     def _hand(self, handed: Handed) -> None:
         if self.refuses is not None:
@@ -228,6 +230,8 @@ class FakeOutput:
     marks: Mapping[str, int] = field(default_factory=dict)
     refuses: Callable[[Any], Exception | None] = lambda data: None
     writes: list[list[WriteUnit]] = field(default_factory=list)
+    atomic: list[bool] = field(default_factory=list)
+    """Whether each write was one of a batch."""
     overlapped: bool = False
     opened: list[Mapping[str, int]] = field(default_factory=list)
     recovered: list[Mapping[str, Any]] = field(default_factory=list)
@@ -259,18 +263,21 @@ class FakeOutput:
             raise error
 
     async def write(self, units: Sequence[WriteUnit], *, atomic: bool) -> Flush:
-        assert not atomic
         place = self.place(units[0].settings)
         assert {self.place(unit.settings) for unit in units} == {place}
         self.overlapped |= place in self._writing
         self._writing.add(place)
         self.writes.append(list(units))
+        self.atomic.append(atomic)
         try:
             if self._held is not None:
                 await self._held.wait()
             if self.whole is not None:
                 raise self.whole
-            return Flush([self.answer(unit) for unit in units], self.marks)
+            results = [self.answer(unit) for unit in units]
+            if atomic:
+                _raise_first(results)
+            return Flush(results, self.marks)
         finally:
             self._writing.discard(place)
 
@@ -284,6 +291,15 @@ class FakeOutput:
     def written(self) -> list[str]:
         """The units of all writes, in order."""
         return [unit.id for group in self.writes for unit in group]
+
+
+def _raise_first(results: Sequence[Result]) -> None:
+    """A batch fails as a whole, with what its first bad unit says (see `Output.write`)."""
+    for result in results:
+        if isinstance(result, Refused):
+            raise WriteFailed(result.message, hint=result.hint)
+        if isinstance(result, Exception):
+            raise result
 
 
 class FakeStep:
@@ -303,7 +319,10 @@ class FakeStep:
 
 
 class Rig:
-    """The parts of one pipeline, assembled as the process does it. `body` is its file's rest."""
+    """The parts of one pipeline, assembled as the process does it. `body` is its file's rest.
+
+    With a real `journal` nothing is handed to the fake one.
+    """
 
     def __init__(
         self,
@@ -316,6 +335,7 @@ class Rig:
         secrets: Mapping[str, str] | None = None,
         packet_limit: int = 1024,
         stored: Mapping[str, Any] | None = None,
+        journal: SqliteJournal | None = None,
     ) -> None:
         self.pipeline = pipeline_of(body)
         self.clock = FakeClock()
@@ -334,7 +354,7 @@ class Rig:
         self.plans = Plans(registry.manifests(), FOLDER, self._build_step)
         self.plans.put_in_force(self.pipeline, 1)
         self.around = Surroundings(
-            journal=cast(SqliteJournal, self.journal),
+            journal=journal or cast(SqliteJournal, self.journal),
             scopes=Scopes("people", env=env or {}, secrets=secrets or {}),
             plans=self.plans,
             output_of=lambda plan: self.outputs.get(plan.pipeline.output.to, self.output),
