@@ -187,7 +187,8 @@ class Batches:
     def _close(self, line: _Line) -> None:
         """The batch takes no further unit; the next one begins."""
         batch, line.open = line.open, _Batch()
-        if line.flushing and self._resident + batch.bytes > RESIDENT_BYTES_LIMIT:
+        waits = line.flushing or line.closed
+        if waits and self._resident + batch.bytes > RESIDENT_BYTES_LIMIT:
             batch.resident = False
             for prepared in batch.units:
                 prepared.unit.data, prepared.settings = UNLOADED, {}
