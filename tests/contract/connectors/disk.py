@@ -51,18 +51,24 @@ class Moment:
 
 
 class Disk:
-    """Collects `moments` of a folder, and `torn`: what a kill inside a write leaves."""
+    """Collects `moments` of a folder, and `torn`: what a kill inside a write leaves.
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    Without `names_synced` the files that stand there at first have names in memory only.
+    """
+
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, folder: Path, *, names_synced: bool = True
+    ) -> None:
         self.moments: list[Moment] = []
         self.torn: list[Files] = []
         self._folder = folder
         self._synced: dict[int, bytes] = {}
         self._contents: dict[int, bytes] = {}
         self._synced_names = self._names()
-        for name in list(self._synced_names):
-            inode = self._synced_names[name]
+        for name, inode in self._synced_names.items():
             self._synced[inode] = (folder / name).read_bytes()
+        if not names_synced:
+            self._synced_names = {}
         self._note()
         for call in WATCHED:
             monkeypatch.setattr(os, call, self._watching(getattr(os, call), call))

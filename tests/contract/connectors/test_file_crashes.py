@@ -103,6 +103,25 @@ async def test_what_was_written_survives_a_power_cut(
         assert found == [*before, "b", "c", "d"]
 
 
+@pytest.mark.parametrize("file_format", FORMATS)
+async def test_a_file_that_a_killed_process_made_is_not_lost_by_a_power_cut(
+    file_format: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was killed before it could sync the names; the next process finds the files there."""
+    where = settings(tmp_path, file_format)
+    put(where, b"")
+    if file_format in LOGGED:
+        side_file(where).write_bytes(b"")
+    output = file_case(file_format).build(tmp_path)
+    with monkeypatch.context() as patch:
+        disk = Disk(patch, tmp_path, names_synced=False)
+        await write(output, where, ("a", data_of("a")))
+    await output.close()
+    for files in disk.moments[-1].after_a_power_cut():
+        restore(tmp_path, files)
+        assert await after_a_crash(where, tmp_path, {}, "d", repeat="first") == ["a", "d"]
+
+
 @pytest.mark.parametrize("file_format", LOGGED)
 async def test_a_crash_at_any_moment_of_the_mending(
     file_format: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -80,7 +80,7 @@ class AppendedFile:
         found = plain.found_at(self._path)
         if found is None or self._handle is None or plain.identity_of(found) != self._identity:
             self.close()
-            found = self._open(is_new=found is None)
+            found = self._open()
         if found.st_size < self._size:
             self._unsure.forget(0, found.st_size)
         if found.st_size != self._size:
@@ -90,11 +90,12 @@ class AppendedFile:
         elif found.st_mtime_ns != self._keys_time_ns:
             self._keys = None
 
-    def _open(self, *, is_new: bool) -> os.stat_result:
+    def _open(self) -> os.stat_result:
         make_folder(self._path)
         self._handle = plain.open_to_append(self._path)
         found = os.fstat(self._handle)
-        if is_new:
+        if not found.st_size:
+            # The name is on disk before there is content, so only an empty file may lack it.
             sync_folder(Path(self._path).parent)
         if self._identity is None and self._mark <= found.st_size:
             self._unsure.forget(self._mark, found.st_size)

@@ -139,10 +139,10 @@ class LoggedFile:
             return
         self.close()
         make_folder(self._path)
-        is_new = not (os.path.exists(self._path) and os.path.exists(self._log_path))
         self._file = plain.open_to_append(self._path)
         self._log = plain.open_to_append(self._log_path)
-        if is_new:
+        # Names are on disk before there is content, so only empty files may lack them.
+        if not os.fstat(self._file).st_size or not os.fstat(self._log).st_size:
             sync_folder(Path(self._path).parent)
 
     def _refresh(self) -> None:
