@@ -1,0 +1,232 @@
+"""SIGKILL around acks and their deadlines: each packet is confirmed or late once, whatever died."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.packets import inspect, packet, push
+from tests.stack import Stack, query, wait_for
+
+pytestmark = [pytest.mark.crash, pytest.mark.slow, pytest.mark.timeout(120)]
+
+# Where an ack, its delivery after a pause, and a missed deadline are killed.
+ACK = ("ack.before_commit", "ack.after_commit")
+CONFIRM = ("ack.before_delivery",)
+DEADLINE = ("ack.before_deadline_commit", "ack.after_deadline_commit")
+COVERED = frozenset((*ACK, *CONFIRM, *DEADLINE))
+# Points that every write passes, for a packet that parks after it.
+WRITES = ("output.before_write", "output.after_write", "written.after_commit")
+ENDS = ("delivered.before_commit", "delivered.after_commit")
+TEXT = """pipo: 1
+name: parks
+concurrency: 1
+input: {{ via: push }}
+output:
+  from: input
+  to: sqlite
+  with: {{ path: ./parks.db, table: t, create: true }}
+delivered:
+  check: external
+  within: {within}
+"""
+
+
+class Parks:
+    """The pipeline `parks`, with a trap at a point."""
+
+    def __init__(
+        self, folder: Path, point: str | None, within: str = "60s", backoff: str = "200ms"
+    ) -> None:
+        self._sprung = folder / "sprung"
+        trap = {"PIPO_CRASH_AT": point, "PIPO_CRASH_ONCE": str(self._sprung)} if point else {}
+        config = f"engine:\n  restart: {{ backoff: {backoff} }}\n"
+        self.stack = Stack(folder, env=trap, config=config)
+        self.stack.write("parks.pipo", TEXT.format(within=within))
+
+    def push(self) -> str:
+        """A packet that parks, or that meets the trap on its way there."""
+        return push(self.stack, "parks", {"n": 7})
+
+    def ack(self, id: str) -> dict[str, Any]:
+        """The answer of the ack; empty when nobody answered."""
+        body = json.dumps({"packet_id": id, "by": "Ada"}).encode()
+        try:
+            status, _, answer = self.stack.request("/api/pipelines/parks/ack", body)
+        except OSError:
+            return {}
+        found: dict[str, Any] = json.loads(answer) if status == 200 else {}
+        return found
+
+    def parked(self, id: str) -> None:
+        """It waits for its ack, after whatever crash there was."""
+        wait_for(lambda: self.types(id)["delivery.awaiting_ack"], what=self.stack.output())
+        wait_for(lambda: (self.stack.get("/api/pipelines/parks")["runner"] or {})["awaiting_ack"])
+
+    def after_the_crash(self) -> None:
+        wait_for(self._sprung.exists, what=f"the trap springs\n{self.stack.output()}")
+        wait_for(self._serves, deadline_s=30, what=f"it comes back\n{self.stack.output()}")
+
+    def _serves(self) -> bool:
+        info = self.stack.get("/api/pipelines/parks")
+        return info.get("runner") is not None
+
+    def kill(self) -> None:
+        pid = self.stack.pipeline_pid("parks")
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        wait_for(lambda: self.stack.pipeline_pid("parks") not in (None, pid), deadline_s=30)
+        wait_for(self._serves)
+
+    def events(self, id: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = inspect(self.stack, "parks", id)["events"]
+        return found
+
+    def types(self, id: str) -> Counter[str]:
+        return Counter(event["type"] for event in self.events(id))
+
+    def one(self, id: str, type_: str) -> dict[str, Any]:
+        """The detail of the one event of a type."""
+        (found,) = (event for event in self.events(id) if event["type"] == type_)
+        detail: dict[str, Any] = found["detail"]
+        return detail
+
+    def is_(self, id: str, state: str) -> bool:
+        return bool(packet(self.stack, "parks", id)["state"] == state)
+
+    def ends(self, id: str, state: str) -> None:
+        """The packet is one row, and has come to its one end."""
+        wait_for(lambda: self.is_(id, state), what=f"{state}\n{self.stack.output()}")
+        assert query(self.stack.workspace / "parks.db", "SELECT packet_id, n FROM t") == [[id, 7]]
+        delivered, late = (1, 0) if state == "delivered" else (0, 1)
+        types = self.types(id)
+        assert types["packet.delivered"] == types["packet.acked"] == delivered, types
+        assert types["delivery.unverified"] == types["packet.dead_lettered"] == late, types
+        assert types["output.written"] == 1, types
+
+
+@pytest.fixture
+def parks(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Parks]:
+    made = Parks(tmp_path, *request.param)
+    try:
+        made.stack.start()
+        yield made
+    finally:
+        made.stack.kill_all()
+
+
+def at(points: tuple[str, ...], *settings: str) -> pytest.MarkDecorator:
+    """Each point, with the stack that has its trap there."""
+    return pytest.mark.parametrize(
+        ("parks", "point"),
+        [pytest.param((point, *settings), point, id=point) for point in points],
+        indirect=["parks"],
+    )
+
+
+@at((*ACK, *ENDS))
+def test_a_crash_at_an_ack(parks: Parks, point: str) -> None:
+    id = parks.push()
+    parks.parked(id)
+    assert parks.ack(id) == {}
+    parks.after_the_crash()
+    # Nobody was told; it stands or it does not, and it may be sent again.
+    answer = wait_for(lambda: parks.ack(id))
+    assert answer["already"] is point.endswith(".after_commit"), answer
+    parks.ends(id, "delivered")
+    assert parks.one(id, "packet.acked") == {"by": "Ada"}
+    assert parks.types(id)["delivery.awaiting_ack"] == 1
+
+
+@at(CONFIRM)
+def test_a_crash_between_an_ack_in_a_pause_and_its_delivery(parks: Parks, point: str) -> None:
+    id = parks.push()
+    parks.parked(id)
+    assert parks.stack.pipo("pause", "parks").returncode == 0
+    assert parks.ack(id)["state"] == "verifying"
+    assert parks.stack.pipo("resume", "parks").returncode in (0, 1)
+    parks.after_the_crash()
+    parks.ends(id, "delivered")
+    assert parks.one(id, "packet.delivered") == {"evidence": {"acked_by": "Ada"}}
+
+
+@at(DEADLINE, "1s")
+def test_a_crash_at_a_missed_deadline(parks: Parks, point: str) -> None:
+    id = parks.push()
+    parks.after_the_crash()
+    parks.ends(id, "dead_lettered")
+    window = parks.one(id, "delivery.awaiting_ack")
+    assert window["deadline"] == window["since"] + 1000
+    error = parks.one(id, "delivery.unverified")
+    assert (error["code"], error["message"]) == (
+        "delivery.unverified",
+        "not acknowledged within 1s",
+    )
+
+
+@at(WRITES)
+def test_a_crash_at_the_write_of_a_packet_that_parks(parks: Parks, point: str) -> None:
+    id = parks.push()
+    parks.after_the_crash()
+    parks.parked(id)
+    window = parks.one(id, "delivery.awaiting_ack")
+    (written,) = (e for e in parks.events(id) if e["type"] == "output.written")
+    assert (window["since"], window["deadline"]) == (written["at"], written["at"] + 60_000)
+    assert wait_for(lambda: parks.ack(id))["already"] is False
+    parks.ends(id, "delivered")
+
+
+@pytest.mark.seed("D051")
+@pytest.mark.parametrize("parks", [(None, "5s")], indirect=True, ids=[""])
+def test_a_restart_keeps_the_deadline(parks: Parks) -> None:
+    late, confirmed = parks.push(), parks.push()
+    for id in (late, confirmed):
+        parks.parked(id)
+    parks.kill()
+    assert parks.stack.get("/api/pipelines/parks")["runner"]["awaiting_ack"] == 2
+    assert parks.ack(confirmed)["already"] is False
+    wait_for(lambda: parks.is_(confirmed, "delivered"))
+    wait_for(lambda: parks.is_(late, "dead_lettered"), what=parks.stack.output())
+    window = parks.one(late, "delivery.awaiting_ack")
+    (end,) = (e for e in parks.events(late) if e["type"] == "packet.dead_lettered")
+    assert window["deadline"] <= end["at"] < window["deadline"] + 1000
+    # A repeated ack, after the restart and the delivery (edge 217).
+    assert parks.ack(confirmed) == {
+        "packet_id": confirmed,
+        "state": "delivered",
+        "acked": True,
+        "already": True,
+    }
+    assert parks.types(confirmed)["packet.acked"] == 1
+
+
+@pytest.mark.parametrize("parks", [(None, "1s", "2s")], indirect=True, ids=[""])
+def test_a_restart_after_the_deadline_fails_at_once(parks: Parks) -> None:
+    """Edge 214: the outcome is the deadline's own, however long nobody ran."""
+    id = parks.push()
+    parks.parked(id)
+    parks.kill()
+    parks.ends(id, "dead_lettered")
+    assert parks.one(id, "delivery.unverified")["message"] == "not acknowledged within 1s"
+    assert parks.types(id)["delivery.awaiting_ack"] == 1
+
+
+@pytest.mark.parametrize("parks", [(None, "60s")], indirect=True, ids=[""])
+def test_an_ack_in_a_pause_outlives_a_crash_and_waits_for_the_resume(parks: Parks) -> None:
+    id = parks.push()
+    parks.parked(id)
+    assert parks.stack.pipo("pause", "parks").returncode == 0
+    assert parks.ack(id)["already"] is False
+    parks.kill()
+    assert parks.is_(id, "verifying")
+    assert parks.stack.get("/api/pipelines/parks")["runner"]["awaiting_ack"] == 0
+    assert parks.ack(id)["already"] is True
+    assert parks.stack.pipo("resume", "parks").returncode == 0
+    parks.ends(id, "delivered")
