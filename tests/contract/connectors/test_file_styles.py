@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from pipo.connectors import registry
 from pipo.connectors.contract import Refused, Repeat, WriteFailed
 from pipo.connectors.file import arrays, lookup
 from pipo.connectors.file.appending import AppendedFile
@@ -117,6 +118,12 @@ async def test_a_written_file_holds_the_last_of_a_group_and_nothing_else_is_left
     await output.close()
     assert ids(where) == ["c"]
     assert contract.names(tmp_path) == [f"a.{file_format}"]
+
+
+@pytest.mark.parametrize("mode", ["append", "write"])
+@pytest.mark.parametrize("file_format", FORMATS)
+def test_every_format_and_mode_starts(file_format: str, mode: str, tmp_path: Path) -> None:
+    registry.require_built("output", "file", settings(tmp_path, file_format, mode))
 
 
 @pytest.mark.seed("O078")
