@@ -64,7 +64,12 @@ def named_points() -> set[str]:
 
 
 def test_every_named_point_is_in_a_crash_test() -> None:
-    assert named_points() == {*COVERED, *test_batches.COVERED, *test_acks.COVERED, *test_pauses.COVERED}
+    assert named_points() == {
+        *COVERED,
+        *test_batches.COVERED,
+        *test_acks.COVERED,
+        *test_pauses.COVERED,
+    }
 
 
 @pytest.fixture
