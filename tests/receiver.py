@@ -78,6 +78,8 @@ class Receiver:
         self.effects = 0
         self.open_now = 0
         self.open_most = 0
+        self.fallback: Script | None = None
+        """What is answered where a path has no script."""
         self._scripts: dict[str, list[Script]] = {}
         self._lock = threading.Lock()
         self._closing = threading.Event()
@@ -123,7 +125,7 @@ class Receiver:
         with self._lock:
             self.got.append(got)
             script = self._scripts.get(got.path)
-            chosen: Script = Reply(stores=got.method != "GET")
+            chosen: Script = self.fallback or Reply(stores=got.method != "GET")
             if script:
                 chosen = script[0] if len(script) == 1 else script.pop(0)
         reply = chosen(got) if callable(chosen) else chosen
