@@ -1,7 +1,9 @@
-"""How a person calls this program, from where they are."""
+"""How a person calls this program, from where they are; and who they are."""
 
 from __future__ import annotations
 
+import getpass
+import os
 import shutil
 import sys
 from contextlib import suppress
@@ -22,6 +24,15 @@ def own_name(home: Home) -> str:
         name = _short(invoked)
     default = Path("~/.pipo").expanduser()
     return name if home.root == default else f"{name} --home {_short(home.root)}"
+
+
+def os_user() -> str:
+    """Who runs this program, for what keeps a name; `uid 1000` where the user has none."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        # A container may run under a number that its user list does not know.
+        return f"uid {os.getuid()}"
 
 
 def _short(path: Path) -> str:

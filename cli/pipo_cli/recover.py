@@ -12,6 +12,7 @@ from pipo import payload
 from pipo.errors import BadRequest
 from pipo.rpc.stubs import pipo_pb2
 from pipo_cli.answers import answer
+from pipo_cli.names import os_user
 from pipo_cli.render.packets import acked, pushed
 from pipo_cli.settings import Settings, global_options, pass_settings
 
@@ -50,15 +51,15 @@ def push(
 @click.command()
 @click.argument("name")
 @click.argument("packet_id", metavar="ID")
-@click.option("--by", default="cli", show_default=True, metavar="WHO", help="Who confirms it.")
+@click.option("--by", metavar="WHO", help="Who confirms it.  [the OS user]")
 @global_options
 @pass_settings
-def ack(settings: Settings, name: str, packet_id: str, by: str) -> None:
+def ack(settings: Settings, name: str, packet_id: str, by: str | None) -> None:
     """Confirm a delivery that waits for it (check: external).
 
     ID is a packet's, or that of a copy of a split one: <packet_id>:<branch>.
     """
-    request = pipo_pb2.AckRequest(pipeline=name, packet_id=packet_id, by=by)
+    request = pipo_pb2.AckRequest(pipeline=name, packet_id=packet_id, by=by or os_user())
     answer(
         settings,
         lambda operations: operations.ack(request),

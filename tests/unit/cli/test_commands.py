@@ -13,6 +13,7 @@ from pipo.rpc.stubs import packet_pb2, pipo_pb2
 from pipo_cli import answers, observe
 from pipo_cli.commands import BUILT, LATER
 from pipo_cli.main import main
+from pipo_cli.names import os_user
 from pipo_cli.progress import progress
 from pipo_cli.settings import Settings
 from tests.unit.cli.fakes import Operations, connected
@@ -256,7 +257,7 @@ def test_ack_says_where_the_packet_is(shell: Shell) -> None:
     code, out, _, operations = shell.run("ack", "x", "01P", ack=reply)
     assert (code, out) == (0, "01P  acked  (verifying)\n")
     asked = operations.asked[0][1]
-    assert (asked.pipeline, asked.packet_id, asked.by) == ("x", "01P", "cli")
+    assert (asked.pipeline, asked.packet_id, asked.by) == ("x", "01P", os_user())
     reply = pipo_pb2.AckReply(packet_id="01P", state="delivered", acked=True, already=True)
     _, out, _, operations = shell.run("ack", "x", "01P", "--by", "Ada", ack=reply)
     assert out == "01P  already acked  (delivered)\n"
