@@ -25,7 +25,7 @@ def story(pipeline: str, trace: packet_pb2.Trace, now_ms: int) -> list[str]:
     """The packet's head, its steps, and a section per fan-out copy."""
     packet = trace.packet
     steps = [*trace.steps, *_unfinished(trace)]
-    sections = [_head(pipeline, packet, now_ms), _steps(steps, _last_words(packet))]
+    sections = [_head(pipeline, packet, now_ms), _steps(steps, _last_words(trace))]
     for copy in trace.copies:
         sections.append([f"copy {copy.id}  {copy.state}", *_steps(copy.steps, [])])
     lines: list[str] = []
@@ -74,11 +74,16 @@ def _retry(event: packet_pb2.Event) -> packet_pb2.Retry:
     return packet_pb2.Retry(attempt=told["attempt"], wait_ms=told["wait"], error=told["error"])
 
 
-def _last_words(packet: packet_pb2.Packet) -> list[str]:
-    """What belongs below the packet's last step: why it failed, or what its check saw."""
+def _last_words(trace: packet_pb2.Trace) -> list[str]:
+    """What belongs below the packet's last step: why it failed or is held, what its check saw."""
+    packet = trace.packet
     if packet.HasField("error"):
         return [f"error {error_text(packet.error)}"]
-    return [f"seen {_shown(packet.evidence)}"] if packet.HasField("evidence") else []
+    words = [f"seen {_shown(packet.evidence)}"] if packet.HasField("evidence") else []
+    if trace.events and trace.events[-1].type == "packet.held":
+        error = msgspec.json.decode(trace.events[-1].detail)["error"]
+        words.append(f"held {error['code']}: {error['message']}")
+    return words
 
 
 def _steps(steps: Sequence[packet_pb2.Step], last_words: Sequence[str]) -> list[str]:

@@ -83,6 +83,17 @@ def test_a_delivered_packet_shows_what_its_check_saw() -> None:
     ]
 
 
+def test_a_held_packet_says_why() -> None:
+    detail = b'{"how":"pause","error":{"code":"output.failed","message":"it is locked"}}'
+    held = packet_pb2.Event(seq=2, type="packet.held", at=RECEIVED + 9, detail=detail)
+    trace = packet_pb2.Trace(packet=packet(state="writing"), steps=[accepted()], events=[held])
+    told = "held output.failed: it is locked"
+    assert story("s", trace, NOW)[-1].strip() == told
+    # Once it is on its way again, it is held no more.
+    trace.events.append(packet_pb2.Event(seq=3, type="output.written", at=RECEIVED + 99))
+    assert told not in "\n".join(story("s", trace, NOW))
+
+
 def test_a_packet_on_its_way_says_for_how_long() -> None:
     trace = packet_pb2.Trace(packet=packet(state="verifying"), steps=[accepted()])
     assert story("s", trace, NOW)[1].endswith("via push (cli), verifying for 1m00s")
