@@ -27,6 +27,7 @@ from pipo_gateway.families import CHECKS_PREFIX, COUNTED, FAMILIES, STATES, STAT
 PARALLEL_MAX = 16
 NUMBERS_TIMEOUT_S = 2.0
 STATE = "pipo_pipeline_state"
+JAMMED = "pipo_pipeline_jammed"
 
 _log = logger("gateway.metrics")
 
@@ -96,6 +97,7 @@ class Metrics:
             *own,
             *_of_journal(name, numbers, self._clock.now_ms()),
             *_of_state(name, state),
+            Series(JAMMED, {"pipeline": name}, float(_jammed(reply))),
         ]
 
     async def _numbers(self, name: str) -> Numbers | None:
@@ -122,7 +124,7 @@ def _of_process(pipeline: str, reply: pipeline_pb2.MetricsReply) -> list[Series]
     return [
         Series(s.name, {"pipeline": pipeline, **s.labels}, _value(s))
         for s in reply.series
-        if s.name != STATE
+        if s.name not in (STATE, JAMMED)
     ]
 
 
@@ -156,11 +158,9 @@ def _of_journal(pipeline: str, numbers: Numbers | None, now_ms: int) -> list[Ser
 
 
 def _of_state(pipeline: str, state: str) -> list[Series]:
-    made = [
+    return [
         Series(STATE, {"pipeline": pipeline, "state": one}, float(one == state)) for one in STATES
     ]
-    jammed = float(state == "jammed")
-    return [*made, Series("pipo_pipeline_jammed", {"pipeline": pipeline}, jammed)]
 
 
 def _status(reply: pipeline_pb2.MetricsReply | None) -> str | None:
@@ -170,6 +170,12 @@ def _status(reply: pipeline_pb2.MetricsReply | None) -> str | None:
         if one.name == STATE and one.value:
             return one.labels["state"]
     return None if reply is None else "active"
+
+
+def _jammed(reply: pipeline_pb2.MetricsReply | None) -> bool:
+    """Whether a process says that nothing moves; it may be paused besides (edge 234)."""
+    series = () if reply is None else reply.series
+    return any(one.name == JAMMED and one.value for one in series)
 
 
 def _of_gateway(traffic: Traffic) -> list[Series]:

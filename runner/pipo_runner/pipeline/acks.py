@@ -181,6 +181,13 @@ class Acks:
     def _within_ms(self, unit: Unit) -> int:
         return round(self._plan_of(unit.version).pipeline.delivered.within_ms)
 
+    def take_parked(self) -> list[Unit]:
+        """Every parked unit, for whoever takes them out of its hands; none that is acked."""
+        taken = [unit for _, _, unit in self._parked.values()]
+        self._parked.clear()
+        self._heap.clear()
+        return taken
+
     # ── a pause, an end ──────────────────────────────────────────────────────
 
     def unpause(self) -> None:

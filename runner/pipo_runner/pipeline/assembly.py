@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from pipo.clock import Clock
 from pipo.connectors import registry as connectors
@@ -17,7 +17,7 @@ from pipo.connectors.contract import (
     OutputRole,
     Settlement,
 )
-from pipo.journal import reads
+from pipo.journal import reads, units
 from pipo.journal.sqlite_journal import Recovery, SqliteJournal
 from pipo.lang.model import Pipeline
 from pipo_runner.pipeline.acks import Acks
@@ -39,11 +39,16 @@ from pipo_runner.pipeline.rendering import Settings
 from pipo_runner.pipeline.results import Results
 from pipo_runner.pipeline.scopes import Scopes
 from pipo_runner.pipeline.settling import Pending
+from pipo_runner.pipeline.stalling import Stalling
+from pipo_runner.pipeline.statistics import Statistics
 from pipo_runner.pipeline.timers import Timers
 from pipo_runner.pipeline.units import Unit
 from pipo_runner.pipeline.verification import Verifications
 from pipo_runner.pipeline.versions import Plans
 from pipo_runner.pipeline.writing import OutputStage
+
+# What restarts the clock of a stall; a dead letter does not (edge 230).
+PROGRESS: Final = ("delivered", "filtered")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +83,9 @@ class Parts:
     intake: PipelineIntake
     pushes: Pushes
     measures: Measures
-    rate: MinuteRate
+    statistics: Statistics
+    stalling: Stalling | None
+    """None for a pipeline without `delivered.stall`."""
 
 
 def assemble(pipeline: Pipeline, around: Surroundings, recovery: Recovery) -> Parts:
@@ -181,7 +188,32 @@ def assemble(pipeline: Pipeline, around: Surroundings, recovery: Recovery) -> Pa
         timers=around.timers,
         budget=around.budget,
     )
-    measures = Measures(around.journal)
+    statistics = Statistics(around.journal, rate, around.clock)
+    measures = Measures(around.journal, statistics)
+    stalling: Stalling | None = None
+    if pipeline.delivered.stall is not None:
+        stalling = Stalling(
+            pipeline,
+            journal=around.journal,
+            pending=pending,
+            pausing=pausing,
+            endings=endings,
+            checkers=verifications,
+            statistics=statistics,
+            scopes=around.scopes,
+            version=lambda: around.plans.current().version,
+            free=lambda: executor.take_queued() + acks.take_parked(),
+            recall=lambda unit_id: units.last_error_of(rows, unit_id),
+            timers=around.timers,
+            clock=around.clock,
+            redact=around.redact,
+            log=around.context.log,
+        )
+        pending.on_moving = stalling.moving
+        verifications.progress = stalling.progress
+        verifications.on_stall_report = stalling.reported
+        pausing.on_pause.append(stalling.paused)
+        pausing.on_resume.append(stalling.resumed)
 
     def landed(group_size: int, seconds: float) -> None:
         measures.committed(group_size, seconds)
@@ -196,6 +228,10 @@ def assemble(pipeline: Pipeline, around: Surroundings, recovery: Recovery) -> Pa
             for unit in ended:
                 waited_s = (now_ms - unit.received_at) / 1000.0
                 measures.delivered(now - unit.accepted if unit.accepted else waited_s)
+            if ended:
+                statistics.last_delivery_at = now_ms
+        if stalling is not None and ended and settlement.state in PROGRESS:
+            stalling.progressed()
 
     pending.on_settled = settled
     return Parts(
@@ -211,7 +247,8 @@ def assemble(pipeline: Pipeline, around: Surroundings, recovery: Recovery) -> Pa
         intake=intake,
         pushes=pushes,
         measures=measures,
-        rate=rate,
+        statistics=statistics,
+        stalling=stalling,
     )
 
 

@@ -16,6 +16,7 @@ from pipo.rpc import to_proto
 from pipo.rpc.stubs import pipeline_pb2, pipo_pb2
 from pipo.telemetry.metrics import Histogram
 from pipo_runner.pipeline.plan import Plan
+from pipo_runner.pipeline.statistics import Statistics
 
 GROUP_SIZES = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1000)
 
@@ -31,8 +32,9 @@ class Journal(Protocol):
 class Measures:
     """The numbers of one pipeline process."""
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: Journal, statistics: Statistics) -> None:
         self._journal = journal
+        self._statistics = statistics
         self.commit_s = Histogram()
         self.group_size = Histogram(GROUP_SIZES)
         self.delivery_s = Histogram()
@@ -53,20 +55,15 @@ class Measures:
         plan: Plan,
         checkers: int,
         verifying: int,
-        in_per_min: int,
-        uptime_s: int,
         now_ms: int,
         routes: Mapping[str, str],
         paused_reason: str | None,
         held: int,
+        stalled_at: str | None,
     ) -> pipo_pb2.PipelineInfo:
         """The pipeline as `pipo status` shows it."""
         rows = self._journal.rows
-        stats = to_proto.stats(self._journal.counters)
-        stats.in_per_min, stats.uptime = in_per_min, uptime_s
-        last_delivery_at = await reads.last_delivery_at(rows)
-        if last_delivery_at is not None:
-            stats.last_delivery_at = last_delivery_at
+        stats = self._statistics.message()
         awaiting_ack = await units.awaiting_ack(rows)
         oldest = await reads.oldest_pending(rows)
         if oldest is not None:
@@ -77,6 +74,8 @@ class Measures:
         notes = []
         if paused_reason is not None:
             notes.append(_paused(entry.pipeline, paused_reason, held))
+        if stalled_at is not None:
+            notes.append(f"stalled at '{stalled_at}'")
         if verifying and not checkers:
             notes.append(f"no checker attached; {verifying} written packet(s) wait for one")
         return pipo_pb2.PipelineInfo(
@@ -109,7 +108,7 @@ class Measures:
         )
 
     def series(
-        self, *, status: str, checkers: int, refused: Counter[tuple[str, str]]
+        self, *, status: str, jammed: bool, checkers: int, refused: Counter[tuple[str, str]]
     ) -> list[pipeline_pb2.MetricSeries]:
         """Everything for /metrics that only this process knows (design §9).
 
@@ -118,6 +117,7 @@ class Measures:
         made = [
             _value("pipo_checkers_attached", checkers),
             _value("pipo_pipeline_state", 1, state=status),
+            _value("pipo_pipeline_jammed", jammed),
             _histogram("pipo_journal_commit_duration_seconds", self.commit_s),
             _histogram("pipo_journal_group_size", self.group_size),
             _histogram("pipo_delivery_duration_seconds", self.delivery_s),

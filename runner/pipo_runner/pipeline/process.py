@@ -86,7 +86,6 @@ class PipelineProcess:
         self._token = internal_token
         self._log = logger("pipeline")
         self._started_at = clock.now_ms()
-        self._began = clock.monotonic()
         self._status = "starting"
         self._address = ""
         self._end: asyncio.Future[End] = asyncio.get_running_loop().create_future()
@@ -145,7 +144,11 @@ class PipelineProcess:
         )
         self._address = f"{self._spec.advertise}:{self._server.port}"
         await self._open_inputs(around)
+        self.parts.statistics.last_delivery_at = await reads.last_delivery_at(self._journal.rows)
         self._status = "active"
+        if self.parts.stalling is not None:
+            self.parts.stalling.on_change.append(self._register_later)
+            self.parts.stalling.begin()
         self._register()
         self.parts.admission.open()
         self.parts.executor.open()
@@ -281,7 +284,15 @@ class PipelineProcess:
     def status(self) -> str:
         if self._status == "active" and self.parts.pausing.reason is not None:
             return "paused"
+        if self._status == "active" and self._stalled_at is not None:
+            return "jammed"
         return self._status
+
+    @property
+    def _stalled_at(self) -> str | None:
+        """Where the oldest packet of a jam stood when it was told; None when it is not jammed."""
+        stalling = self.parts.stalling
+        return None if stalling is None else stalling.at
 
     def door(self, peer: str) -> HttpDoor:
         """A gateway's stream of HTTP requests."""
@@ -301,18 +312,18 @@ class PipelineProcess:
             plan=self._plans.current(),
             checkers=self.verifications.checkers,
             verifying=len(self.verifications),
-            in_per_min=self.parts.rate.total(self._clock.now_ms()),
-            uptime_s=int(self._clock.monotonic() - self._began),
             now_ms=self._clock.now_ms(),
             routes={} if self._http is None else self._http.routes(),
             paused_reason=self.parts.pausing.reason,
             held=self.parts.pausing.held,
+            stalled_at=self._stalled_at,
         )
 
     def metrics(self) -> list[pipeline_pb2.MetricSeries]:
         """Everything for /metrics that only this process knows."""
         return self.parts.measures.series(
             status=self.status,
+            jammed=self._stalled_at is not None,
             checkers=self.verifications.checkers,
             refused=self.parts.admission.refused,
         )
@@ -409,6 +420,7 @@ class PipelineProcess:
         A pause ends first, and nothing pauses it again (edge 307).
         """
         self._status = "draining"
+        self._end_looking()
         self.parts.pausing.end()
         self.parts.admission.close("draining")
         await self._close_inputs()
@@ -419,6 +431,11 @@ class PipelineProcess:
             return False
         return await self.parts.pending.emptied(DRAIN_TIMEOUT_MS / 1000.0)
 
+    def _end_looking(self) -> None:
+        """No stall is looked for any more."""
+        if self.parts.stalling is not None:
+            self.parts.stalling.end()
+
     async def _close(self, end: End) -> None:
         """Order: 1 intake, 2 steps in hand, 3 waits given back, 4 the last event,
         5 registry, 6 streams, 7 server, 8 destination, 9 journal.
@@ -427,6 +444,7 @@ class PipelineProcess:
         to be dialled any more.
         """
         self._status = "stopping"
+        self._end_looking()
         self.parts.admission.close("stopped")
         await self._close_inputs()
         self.parts.executor.close()

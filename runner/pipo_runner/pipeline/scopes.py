@@ -49,6 +49,10 @@ class Scopes:
             "result": decode(result),
         }
 
+    def pipeline(self, version: int) -> dict[str, Any]:
+        """What a text about the pipeline itself sees; it is about no packet."""
+        return {"meta": {"pipeline": self._pipeline, "version": version}, "env": self._env}
+
     def inputs(self) -> dict[str, Any]:
         """What an input's `with:` sees."""
         return {"env": self._env, "secrets": self._secrets}
@@ -56,8 +60,8 @@ class Scopes:
     def meta(self, unit: Unit, node: str, *, key: str | None = None) -> dict[str, Any]:
         """`meta` at a step. `key` is the explicit key, where the step knows it (O052)."""
         return {
-            "packet_id": unit.id,
-            "branch": "",
+            "packet_id": unit.packet_id,
+            "branch": unit.branch,
             "key": unit.id if key is None else key,
             "pipeline": self._pipeline,
             "version": unit.version,

@@ -36,7 +36,6 @@ def later(pipeline: Pipeline) -> list[tuple[str, bool]]:
         ("agent nodes", "agent" in kinds),
         ("route nodes", "route" in kinds),
         ("loop", any(node.loop is not None for node in pipeline.nodes)),
-        ("delivered.stall", pipeline.delivered.stall is not None),
         ("retention", pipeline.retention != Retention()),
         ("input schema", any(entry.schema is not None for entry in pipeline.inputs)),
     ]

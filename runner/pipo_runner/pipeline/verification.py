@@ -23,6 +23,7 @@ be rendered fails like one that was never seen, at once.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -101,6 +102,8 @@ class Attached:
     withdrawn: list[str] = field(default_factory=list)
     signal: asyncio.Event = field(default_factory=asyncio.Event)
     gone: bool = False
+    progress_due: bool = False
+    """It is still to be told how the pipeline gets on."""
 
     @property
     def room(self) -> int:
@@ -143,6 +146,10 @@ class Verifications:
         self._told = False
         self._closed = False
         self._paused = False
+        self.progress: Callable[[], pb.Progress] | None = None
+        """How the pipeline gets on, at the moment of sending; None where nobody looks for stalls."""
+        self.on_stall_report: Callable[[str], None] = _nobody
+        """Hears which checker takes the progress for a stall."""
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -151,6 +158,12 @@ class Verifications:
     def checkers(self) -> int:
         """How many checkers are attached."""
         return len(self._checkers)
+
+    @property
+    def covered_s(self) -> float:
+        """For how long a checker still counts as attached if no further word of it comes."""
+        heard = max((c.heard for c in self._checkers), default=-math.inf)
+        return heard + LEASE_S - self._clock.monotonic()
 
     # ── units in ─────────────────────────────────────────────────────────────
 
@@ -211,7 +224,7 @@ class Verifications:
 
     def _verify_again(self, waiting: Waiting) -> None:
         """A unit that was held at its check: it is not written again (edge 209)."""
-        if self._executor.serial:
+        if self._executor.serial and not waiting.plan.batches:
             waiting.unit.holds_slot = True
             self._executor.hold()
         if waiting.again is not None:
@@ -280,7 +293,15 @@ class Verifications:
         self._told = False
         self._log("info", "checker attached", action="checker_attached", checker=checker_id)
         self._refill()
+        self.tell_progress()
         return checker
+
+    def tell_progress(self) -> None:
+        """Every checker is to be told how the pipeline gets on."""
+        if self.progress is not None:
+            for checker in self._checkers:
+                checker.progress_due = True
+                checker.signal.set()
 
     def heard(self, checker: Attached) -> None:
         """Any message renews the leases of everything the checker holds."""
@@ -318,6 +339,9 @@ class Verifications:
         """Everything in the outbox, in messages of less than 1 MiB each."""
         outbox, checker.outbox = checker.outbox, []
         withdrawn, checker.withdrawn = checker.withdrawn, []
+        if checker.progress_due and self.progress is not None:
+            checker.progress_due = False
+            yield pb.VerificationsReply(progress=self.progress())
         group: list[pb.Verification] = []
         size = 0
         for waiting in outbox:
@@ -367,6 +391,8 @@ class Verifications:
                 self.heard(checker)
                 if request.verdicts:
                     self.judge(checker, request.verdicts)
+                if request.HasField("stall"):
+                    self.on_stall_report(checker.checker_id)
         finally:
             self.detach(checker)
 
@@ -479,3 +505,7 @@ class Verifications:
             one.unit.holds_slot = False
         if slots:
             self._executor.release(slots)
+
+
+def _nobody(checker_id: str) -> None:
+    """Nobody looks for stalls."""

@@ -71,6 +71,11 @@ CHECK_OF: Final = (
     "SELECT CAST(compiled AS TEXT) ->> '$.delivered.check' FROM versions WHERE version = ?"
 )
 RESULT_OF: Final = "SELECT CAST(result AS BLOB) FROM units WHERE id = ?"
+# The newest retry of a unit.
+LAST_ERROR_OF: Final = """
+SELECT detail ->> '$.error' FROM events WHERE unit = ? AND type = 'step.retry'
+ORDER BY seq DESC LIMIT 1
+"""
 
 
 async def families(rows: Rows, packet_ids: Sequence[str]) -> dict[str, list[UnitStanding]]:
@@ -109,6 +114,12 @@ async def result_of(rows: Rows, unit_id: str) -> bytes | None:
     """What the unit's last write returned; None before it, and for an unknown unit."""
     found = await rows.rows(RESULT_OF, (unit_id,))
     return found[0][0] if found else None
+
+
+async def last_error_of(rows: Rows, unit_id: str) -> str:
+    """What the unit's last failed run that was tried again said, redacted; empty for none."""
+    found = await rows.rows(LAST_ERROR_OF, (unit_id,))
+    return str(found[0][0]) if found else ""
 
 
 async def _units(rows: Rows, query: str, ids: Sequence[str]) -> list[UnitStanding]:

@@ -84,7 +84,7 @@ buffer: {{ max: 1 }}
         assert len(await rig.accept(data)) == 1
         await rig.settle()
     assert (len(rig.parts.pending), rig.parts.executor.in_hand) == (0, 0)
-    assert rig.parts.rate.total(rig.clock.now_ms()) == 5
+    assert rig.parts.statistics.message().in_per_min == 5
 
 
 def test_paths_are_relative_to_the_pipelines_file() -> None:

@@ -13,7 +13,9 @@ from pipo.journal import reads, units
 from pipo.journal.reads import OldestPending
 from pipo.rpc.stubs import pipeline_pb2, pipo_pb2
 from pipo_runner.pipeline.measures import Measures
-from tests.unit.runner.pipeline.rig import AT, PLAIN, Rig, quiet
+from pipo_runner.pipeline.rates import MinuteRate
+from pipo_runner.pipeline.statistics import Statistics
+from tests.unit.runner.pipeline.rig import AT, PLAIN, FakeClock, Rig, quiet
 
 ENTRY = Entry(
     pipeline="people",
@@ -66,9 +68,18 @@ def no_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     async def no_latency(rows: Any, nodes: Sequence[str]) -> list[Any]:
         return []
 
-    monkeypatch.setattr(reads, "last_delivery_at", nothing)
     monkeypatch.setattr(reads, "oldest_pending", nothing)
     monkeypatch.setattr(reads, "latency", no_latency)
+
+
+def measures_of(journal: Journal) -> Measures:
+    """The numbers nine seconds after the start, five packets in."""
+    clock = FakeClock()
+    rate = MinuteRate()
+    made = Measures(journal, Statistics(journal, rate, clock))  # type: ignore[arg-type]
+    clock.passed_s = 9.9
+    rate.add(5, clock.now_ms())
+    return made
 
 
 async def info(measures: Measures, **given: Any) -> pipo_pb2.PipelineInfo:
@@ -76,18 +87,22 @@ async def info(measures: Measures, **given: Any) -> pipo_pb2.PipelineInfo:
         "plan": Rig().plans.current(),
         "checkers": 1,
         "verifying": 0,
-        "in_per_min": 5,
-        "uptime_s": 9,
         "now_ms": AT + 5000,
         "routes": {},
         "paused_reason": None,
         "held": 0,
+        "stalled_at": None,
     }
     return await measures.info(ENTRY, **words | given)
 
 
 def series(measures: Measures, **given: Any) -> dict[str, list[pipeline_pb2.MetricSeries]]:
-    words: dict[str, Any] = {"status": "active", "checkers": 2, "refused": Counter()}
+    words: dict[str, Any] = {
+        "status": "active",
+        "jammed": False,
+        "checkers": 2,
+        "refused": Counter(),
+    }
     made: dict[str, list[pipeline_pb2.MetricSeries]] = {}
     for one in measures.series(**words | given):
         made.setdefault(one.name, []).append(one)
@@ -97,7 +112,7 @@ def series(measures: Measures, **given: Any) -> dict[str, list[pipeline_pb2.Metr
 @pytest.mark.usefixtures("no_rows")
 async def test_status_shows_the_process_and_its_counts() -> None:
     journal = Journal(all__accepted=12, all__delivered=8, now__verifying=1)
-    found = await info(Measures(journal))  # type: ignore[arg-type]
+    found = await info(measures_of(journal))
     assert (found.name, found.pid, found.version, found.restarts) == ("people", 7, 2, 3)
     assert (found.stats.accepted, found.stats.in_per_min, found.stats.uptime) == (12, 5, 9)
     assert (found.checkers, found.last_seq, list(found.notes)) == (1, 41, [])
@@ -109,13 +124,13 @@ async def test_status_shows_the_process_and_its_counts() -> None:
 async def test_what_waits_for_an_ack_is_counted() -> None:
     journal = Journal()
     journal.awaiting_ack = 3
-    found = await info(Measures(journal))  # type: ignore[arg-type]
+    found = await info(measures_of(journal))
     assert found.awaiting_ack == 3
 
 
 @pytest.mark.usefixtures("no_rows")
 async def test_a_pause_is_told_with_its_reason_and_the_way_out() -> None:
-    measures = Measures(Journal())  # type: ignore[arg-type]
+    measures = measures_of(Journal())
     found = await info(measures)
     assert not found.HasField("paused_reason")
     found = await info(measures, paused_reason="manual")
@@ -129,8 +144,14 @@ async def test_a_pause_is_told_with_its_reason_and_the_way_out() -> None:
 
 
 @pytest.mark.usefixtures("no_rows")
+async def test_a_jam_is_noted_with_its_place() -> None:
+    found = await info(measures_of(Journal()), stalled_at="enrich")
+    assert list(found.notes) == ["stalled at 'enrich'"]
+
+
+@pytest.mark.usefixtures("no_rows")
 async def test_a_missing_checker_is_noted_only_while_units_wait() -> None:
-    measures = Measures(Journal())  # type: ignore[arg-type]
+    measures = measures_of(Journal())
     assert list((await info(measures, checkers=0, verifying=0)).notes) == []
     assert list((await info(measures, checkers=0, verifying=3)).notes) == [
         "no checker attached; 3 written packet(s) wait for one"
@@ -143,7 +164,7 @@ async def test_a_missing_checker_is_noted_only_while_units_wait() -> None:
     [("POST /a", "POST /in/people/a"), ("GET /", "GET /in/people"), ("", "")],
 )
 async def test_an_input_shows_its_public_address(route: str, address: str) -> None:
-    found = await info(Measures(Journal()), routes={"input": route})  # type: ignore[arg-type]
+    found = await info(measures_of(Journal()), routes={"input": route})
     assert found.inputs[0].address == address
 
 
@@ -155,14 +176,14 @@ async def test_the_oldest_packets_age_is_never_negative(
         return OldestPending("u1", AT + 60_000)
 
     monkeypatch.setattr(reads, "oldest_pending", oldest)
-    found = await info(Measures(Journal()))  # type: ignore[arg-type]
+    found = await info(measures_of(Journal()))
     assert found.stats.oldest_pending_received_at == AT + 60_000
     assert found.stats.oldest_pending_ms == 0
 
 
 def test_series_name_the_state_the_checkers_and_the_refused() -> None:
     refused = Counter({("hook", "buffer_full"): 3, ("hook", "not_running"): 1})
-    made = series(Measures(Journal()), refused=refused)  # type: ignore[arg-type]
+    made = series(measures_of(Journal()), refused=refused)
     assert [one.value for one in made["pipo_checkers_attached"]] == [2]
     assert [dict(one.labels) for one in made["pipo_pipeline_state"]] == [{"state": "active"}]
     assert [(dict(one.labels), one.value) for one in made["pipo_intake_refused_total"]] == [
@@ -171,8 +192,14 @@ def test_series_name_the_state_the_checkers_and_the_refused() -> None:
     ]
 
 
+def test_a_paused_pipeline_may_be_jammed_besides() -> None:
+    made = series(measures_of(Journal()), status="paused", jammed=True)
+    assert [one.value for one in made["pipo_pipeline_jammed"]] == [1]
+    assert [dict(one.labels) for one in made["pipo_pipeline_state"]] == [{"state": "paused"}]
+
+
 def test_commits_and_deliveries_are_counted() -> None:
-    measures = Measures(Journal())  # type: ignore[arg-type]
+    measures = measures_of(Journal())
     measures.committed(7, 0.002)
     measures.delivered(0.25)
     made = series(measures)

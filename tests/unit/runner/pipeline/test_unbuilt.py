@@ -20,7 +20,6 @@ def test_what_is_built_passes() -> None:
     [
         (f"{PLAIN}lifetime: {{ max_packets: 3 }}\n", "lifetime"),
         (f"{PLAIN}retention: {{ data: 1d }}\n", "retention"),
-        (f"{PLAIN}delivered: {{ stall: {{ after: 1m }} }}\n", "delivered.stall"),
     ],
 )
 def test_what_is_not_built_is_named(body: str, name: str) -> None:

@@ -1,0 +1,57 @@
+"""What is told of a stall: the variable `stall`, and the event's text. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pipo.lang.durations import show
+from pipo.lang.printing import mixed_text
+from pipo.lang.templates import Template
+from pipo_runner.pipeline.units import Unit
+
+
+def stall_facts(moving: int, quiet_ms: float, oldest: Unit, now_ms: int) -> dict[str, Any]:
+    """The variable `stall` of the message, and the object of the event (edge 231, 232).
+
+    `pending` is how many units should be moving. `duration` and `age` are texts; a step that
+    has not failed yet has no `last_error`.
+    """
+    return {
+        "pending": moving,
+        "duration": show(quiet_ms),
+        "oldest": {
+            # A copy is named `<packet_id>:<branch>`.
+            "packet_id": oldest.id.partition(":")[0],
+            "node": oldest.cursor,
+            "age": show(now_ms - oldest.received_at),
+            "attempt": oldest.attempt,
+            "last_error": oldest.last_error or None,
+        },
+    }
+
+
+def stall_text(
+    template: Template | None,
+    scope: Mapping[str, Any],
+    stall: Mapping[str, Any],
+    redact: Callable[[str], str],
+) -> str:
+    """The event's text. A template that fails or says nothing costs the stall no word (edge 236)."""
+    if template is None:
+        return redact(_plain(stall))
+    try:
+        text = mixed_text(template.render({**scope, "stall": stall})).strip()
+    except Exception as broken:
+        return redact(f"{_plain(stall)} [the message template failed: {broken}]")
+    return redact(text or _plain(stall))
+
+
+def _plain(stall: Mapping[str, Any]) -> str:
+    oldest = stall["oldest"]
+    error = f", last error: {oldest['last_error']}" if oldest["last_error"] else ""
+    return (
+        f"stalled: {stall['pending']} packet(s) pending and none delivered for {stall['duration']};"
+        f" the oldest, {oldest['packet_id']} at '{oldest['node']}', is {oldest['age']} old"
+        f" (attempt {oldest['attempt']}{error})"
+    )
