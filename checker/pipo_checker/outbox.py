@@ -1,11 +1,11 @@
-"""Verdicts on their way out: many in one message under load, one at once when idle."""
+"""Verdicts and stall reports on their way out: many a message under load, one at once when idle."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
 
-from pipo.rpc.stubs.checker_pb2 import Verdict
+from pipo.rpc.stubs.checker_pb2 import StallReport, Verdict
 
 GROUP_BYTES_MAX = 512 * 1024
 GROUP_VERDICTS_MAX = 2_000
@@ -20,6 +20,7 @@ class Outbox:
 
     def __init__(self) -> None:
         self._waiting: deque[Verdict] = deque()
+        self._stall: StallReport | None = None
         self._filled = asyncio.Event()
 
     def __len__(self) -> int:
@@ -29,20 +30,35 @@ class Outbox:
         self._waiting.append(verdict)
         self._filled.set()
 
+    def report_stall(self, quiet_ms: int) -> None:
+        """Nothing has got through for `quiet_ms`; an older report that waits is replaced."""
+        self._stall = StallReport(quiet_ms=quiet_ms)
+        self._filled.set()
+
     def clear(self) -> None:
         """Forgets what waits: its stream is gone, and the pipeline will offer again."""
         self._waiting.clear()
+        self._stall = None
 
     async def filled(self, timeout_s: float) -> bool:
         """Whether something waits, as soon as it does and at the latest after `timeout_s`."""
-        if not self._waiting:
+        if not self._anything:
             self._filled.clear()
             try:
                 async with asyncio.timeout(timeout_s):
                     await self._filled.wait()
             except TimeoutError:
                 pass
-        return bool(self._waiting)
+        return self._anything
+
+    @property
+    def _anything(self) -> bool:
+        return bool(self._waiting) or self._stall is not None
+
+    def take_stall(self) -> StallReport | None:
+        """The stall report that waits, if one does."""
+        report, self._stall = self._stall, None
+        return report
 
     def take(self) -> list[Verdict]:
         """The oldest that fit one message, oldest first; empty when nothing waits."""

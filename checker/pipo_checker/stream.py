@@ -1,4 +1,5 @@
-"""One Verifications stream: hello, offers in, verdicts and heartbeats out.
+"""One Verifications stream: hello, offers and progress in, verdicts, stall reports and
+heartbeats out.
 
 The reader takes offers only while the verifier has room, so a pipeline that offers
 more than was agreed is slowed by the transport. The writer sends what has gathered
@@ -15,6 +16,7 @@ import grpc
 
 from pipo.clock import Clock
 from pipo.rpc.stubs.checker_pb2 import CheckerHello, VerificationsRequest
+from pipo_checker.stalls import StallWatch
 from pipo_checker.verifier import Verifier
 
 HEARTBEAT_S = 3.0
@@ -33,14 +35,19 @@ async def converse(call: Any, verifier: Verifier, clock: Clock) -> None:
     Raises: an ExceptionGroup of what broke it.
     Cancelled: the call is cancelled with it.
     """
+    watch = StallWatch(clock, verifier.outbox.report_stall)
     async with asyncio.TaskGroup() as group:
         writing = group.create_task(_send(call, verifier, clock), name="verdicts out")
-        await _receive(call, verifier)
+        watching = group.create_task(watch.run(), name="stall watch")
+        await _receive(call, verifier, watch)
+        watching.cancel()
         writing.cancel()
 
 
-async def _receive(call: Any, verifier: Verifier) -> None:
+async def _receive(call: Any, verifier: Verifier, watch: StallWatch) -> None:
     while (reply := await call.read()) is not grpc.aio.EOF:
+        if reply.HasField("progress"):
+            watch.take(reply.progress)
         verifier.offer(reply.verifications)
         verifier.withdraw(reply.withdrawn)
         await verifier.room()
@@ -50,12 +57,12 @@ async def _send(call: Any, verifier: Verifier, clock: Clock) -> None:
     beat_due = clock.monotonic() + HEARTBEAT_S
     while True:
         await verifier.outbox.filled(max(0.0, beat_due - clock.monotonic()))
-        verdicts = verifier.verdicts()
+        verdicts, stall = verifier.verdicts(), verifier.outbox.take_stall()
         beat = clock.monotonic() >= beat_due
         if beat:
             beat_due = clock.monotonic() + HEARTBEAT_S
-        if beat or verdicts:
-            await _write(call, VerificationsRequest(heartbeat=beat, verdicts=verdicts))
+        if beat or verdicts or stall is not None:
+            await _write(call, VerificationsRequest(heartbeat=beat, verdicts=verdicts, stall=stall))
 
 
 async def _write(call: Any, message: VerificationsRequest) -> None:
