@@ -89,6 +89,8 @@ class Endings:
         where = plain(unit.cursor)
         error = PacketError("stall", stall, None, where, unit.attempt)
         unit.stall = stall
+        # One that is held is the business of who resolves it from now on.
+        self._pausing.let_go(unit.id)
         return self._escalated(Failed(unit, error, unit.cursor, at, 0.0))
 
     def hold(self, unit: Unit, again: Callable[[], None]) -> None:

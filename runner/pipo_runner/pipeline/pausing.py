@@ -71,7 +71,9 @@ class Pausing:
         if self._reason is not None or self._ending:
             return []
         self._reason = reason
-        self._log("info", "pipeline paused", action="pipeline.paused", reason=reason)
+        # Nobody is surprised by what they asked for.
+        level = "info" if reason in REQUESTED else "warning"
+        self._log(level, "pipeline paused", action="pipeline.paused", reason=reason)
         for listener in self.on_pause:
             listener()
         return [Paused(reason, self._clock.now_ms())]

@@ -130,6 +130,23 @@ async def test_after_a_resume_the_step_runs_again_with_all_its_attempts(
     assert names[names.index("Resumed") + 1] == "Unheld"
 
 
+async def test_a_held_unit_that_a_stall_hands_over_is_no_matter_of_the_resume() -> None:
+    rig = Rig(then(OUTPUT, "pause"), auto=True)
+    break_output(rig)
+    (id,) = await rig.accept({"n": 1})
+    await rig.settle()
+    unit = rig.parts.pending.back(id)
+    assert unit is not None
+    rig.journal.submit(
+        rig.parts.endings.handed_over(unit, "no way through", AT), done=lambda error: None
+    )
+    await rig.parts.pausing.resume()
+    await rig.settle()
+    assert rig.journal.of(journaled.Unheld) == []
+    assert len(rig.output.writes) == 1
+    assert (len(rig.parts.pending), rig.parts.pending.moving) == (1, 0)
+
+
 async def test_a_held_write_may_have_happened() -> None:
     rig = Rig(then(OUTPUT, "pause"), auto=True)
     mend = break_output(rig)

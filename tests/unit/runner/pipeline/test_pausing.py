@@ -45,6 +45,15 @@ async def test_the_first_reason_stays() -> None:
     assert [one.reason for one in rig.journal.of(journaled.Paused)] == ["manual"]
 
 
+@pytest.mark.parametrize(
+    ("reason", "level"), [("manual", "info"), ("agent", "info"), ("error at $output", "warning")]
+)
+async def test_a_pause_that_nobody_asked_for_is_a_warning(reason: str, level: str) -> None:
+    rig = Rig(auto=True)
+    await rig.parts.pausing.pause(reason)
+    assert (level, "pipeline paused") in rig.logged
+
+
 async def test_a_pipeline_that_runs_has_nothing_to_resume() -> None:
     rig = Rig(auto=True)
     assert await rig.parts.pausing.resume() is True
