@@ -342,14 +342,22 @@ class Batches:
                 await self._written(part, flush, size or len(part))
                 return None
             size = 0
-            # One version, and as many failures each: it is one move.
-            move, *_ = [self._results.next_move(p.unit, p.plan, error) for p in part]
+            move = self._next_move(part, error)
             if isinstance(move, GiveUp):
                 return move, error
             if not await self._wait(part, move, error):
                 for prepared in part:
                     self._executor.enqueue(prepared.unit)
                 return None
+
+    def _next_move(self, part: Sequence[Prepared], error: Exception) -> Wait | GiveUp:
+        """The one move of a part: its units have failed equally often.
+
+        A unit that a stall has marked ends the retries; the split shows whether the failure
+        is its own (edge 238).
+        """
+        moves = [self._results.next_move(p.unit, p.plan, error) for p in part]
+        return next((move for move in moves if isinstance(move, GiveUp)), moves[0])
 
     async def _written(self, part: Sequence[Prepared], flush: Flush, size: int) -> None:
         written, _ = self._results.sort(part, flush)

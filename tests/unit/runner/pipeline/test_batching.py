@@ -553,6 +553,27 @@ async def test_the_isolated_unit_that_is_escalated_waits_at_the_output() -> None
     assert rig.journal.names(ids[0]).count("Batched") == 2
 
 
+async def test_a_stalls_mark_splits_the_batch_and_escalates_what_fails_alone() -> None:
+    body = batched(4, "1h", policy="retry: 5, delay: 1s", rest="agent: { control: true }")
+    rig = Rig(body, auto=True)
+    rig.output.whole = NotConnected("locked")
+    ids = await rig.accept(1, 2, 3, 4)
+    await rig.settle()
+    for marked in ids[:2]:
+        unit = rig.parts.pending.find(marked)
+        assert unit is not None
+        unit.stall = "nothing gets through"
+    rig.output.whole = None
+    rig.output.answer = fails_for(1)
+    await rig.timers.elapse(1.0)
+    await rig.settle()
+    # Its neighbours are written, the other marked one too.
+    assert written_data(rig) == [[1, 2, 3, 4]] * 2 + [[1, 2], [1], [2], [3, 4]]
+    (escalated,) = rig.journal.of(journaled.Escalated)
+    assert (escalated.unit, escalated.reason, escalated.error.message) == (ids[0], "stall", "bad 1")
+    assert len(rig.journal.of(journaled.Delivered)) == 3
+
+
 # ── restarts ─────────────────────────────────────────────────────────────────
 
 
