@@ -72,6 +72,11 @@ class PipelineStub:
                 request_serializer=pipo_dot_v1_dot_pipo__pb2.StopRequest.SerializeToString,
                 response_deserializer=pipo_dot_v1_dot_pipo__pb2.StopReply.FromString,
                 _registered_method=True)
+        self.Drain = channel.unary_unary(
+                '/pipo.v1.Pipeline/Drain',
+                request_serializer=pipo_dot_v1_dot_pipo__pb2.DrainRequest.SerializeToString,
+                response_deserializer=pipo_dot_v1_dot_pipo__pb2.DrainReply.FromString,
+                _registered_method=True)
         self.Pause = channel.unary_unary(
                 '/pipo.v1.Pipeline/Pause',
                 request_serializer=pipo_dot_v1_dot_pipo__pb2.PauseRequest.SerializeToString,
@@ -162,6 +167,13 @@ class PipelineServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Drain(self, request, context):
+        """A drain, and why: the journal tells the next host whether it starts again.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Pause(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -248,6 +260,11 @@ def add_PipelineServicer_to_server(servicer, server):
                     servicer.Stop,
                     request_deserializer=pipo_dot_v1_dot_pipo__pb2.StopRequest.FromString,
                     response_serializer=pipo_dot_v1_dot_pipo__pb2.StopReply.SerializeToString,
+            ),
+            'Drain': grpc.unary_unary_rpc_method_handler(
+                    servicer.Drain,
+                    request_deserializer=pipo_dot_v1_dot_pipo__pb2.DrainRequest.FromString,
+                    response_serializer=pipo_dot_v1_dot_pipo__pb2.DrainReply.SerializeToString,
             ),
             'Pause': grpc.unary_unary_rpc_method_handler(
                     servicer.Pause,
@@ -479,6 +496,33 @@ class Pipeline:
             '/pipo.v1.Pipeline/Stop',
             pipo_dot_v1_dot_pipo__pb2.StopRequest.SerializeToString,
             pipo_dot_v1_dot_pipo__pb2.StopReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Drain(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pipo.v1.Pipeline/Drain',
+            pipo_dot_v1_dot_pipo__pb2.DrainRequest.SerializeToString,
+            pipo_dot_v1_dot_pipo__pb2.DrainReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -49,6 +49,8 @@ class PipelineStub:
     Push: _grpc.UnaryUnaryMultiCallable[_pipo_pb2.PushRequest, _pipo_pb2.PushReply]
     PushStream: _grpc.StreamStreamMultiCallable[_pipo_pb2.PushStreamRequest, _pipo_pb2.PushStreamReply]
     Stop: _grpc.UnaryUnaryMultiCallable[_pipo_pb2.StopRequest, _pipo_pb2.StopReply]
+    Drain: _grpc.UnaryUnaryMultiCallable[_pipo_pb2.DrainRequest, _pipo_pb2.DrainReply]
+    """A drain, and why: the journal tells the next host whether it starts again."""
     Pause: _grpc.UnaryUnaryMultiCallable[_pipo_pb2.PauseRequest, _pipo_pb2.PauseReply]
     Resume: _grpc.UnaryUnaryMultiCallable[_pipo_pb2.ResumeRequest, _pipo_pb2.ResumeReply]
     Ack: _grpc.UnaryUnaryMultiCallable[_pipo_pb2.AckRequest, _pipo_pb2.AckReply]
@@ -72,6 +74,8 @@ class PipelineAsyncStub(PipelineStub):
     Push: _aio.UnaryUnaryMultiCallable[_pipo_pb2.PushRequest, _pipo_pb2.PushReply]  # type: ignore[assignment]
     PushStream: _aio.StreamStreamMultiCallable[_pipo_pb2.PushStreamRequest, _pipo_pb2.PushStreamReply]  # type: ignore[assignment]
     Stop: _aio.UnaryUnaryMultiCallable[_pipo_pb2.StopRequest, _pipo_pb2.StopReply]  # type: ignore[assignment]
+    Drain: _aio.UnaryUnaryMultiCallable[_pipo_pb2.DrainRequest, _pipo_pb2.DrainReply]  # type: ignore[assignment]
+    """A drain, and why: the journal tells the next host whether it starts again."""
     Pause: _aio.UnaryUnaryMultiCallable[_pipo_pb2.PauseRequest, _pipo_pb2.PauseReply]  # type: ignore[assignment]
     Resume: _aio.UnaryUnaryMultiCallable[_pipo_pb2.ResumeRequest, _pipo_pb2.ResumeReply]  # type: ignore[assignment]
     Ack: _aio.UnaryUnaryMultiCallable[_pipo_pb2.AckRequest, _pipo_pb2.AckReply]  # type: ignore[assignment]
@@ -134,6 +138,14 @@ class PipelineServicer(metaclass=_abc_1.ABCMeta):
         request: _pipo_pb2.StopRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_pipo_pb2.StopReply, _abc.Awaitable[_pipo_pb2.StopReply]]: ...
+
+    @_abc_1.abstractmethod
+    def Drain(
+        self,
+        request: _pipo_pb2.DrainRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pipo_pb2.DrainReply, _abc.Awaitable[_pipo_pb2.DrainReply]]:
+        """A drain, and why: the journal tells the next host whether it starts again."""
 
     @_abc_1.abstractmethod
     def Pause(

@@ -464,6 +464,75 @@ class StopReply(_message.Message):
 Global___StopReply: _TypeAlias = StopReply  # noqa: Y015
 
 @_typing.final
+class DrainRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PIPELINE_FIELD_NUMBER: _builtins.int
+    RESTART_FIELD_NUMBER: _builtins.int
+    pipeline: _builtins.str
+    restart: _builtins.bool
+    """Said by a runner host alone: it brings the pipeline up again."""
+    def __init__(
+        self,
+        *,
+        pipeline: _builtins.str = ...,
+        restart: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["pipeline", b"pipeline", "restart", b"restart"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DrainRequest: _TypeAlias = DrainRequest  # noqa: Y015
+
+@_typing.final
+class DrainReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PIPELINE_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    ALREADY_FIELD_NUMBER: _builtins.int
+    pipeline: _builtins.str
+    state: _builtins.str
+    """draining or stopped."""
+    already: _builtins.bool
+    """It was already in that state."""
+    def __init__(
+        self,
+        *,
+        pipeline: _builtins.str = ...,
+        state: _builtins.str = ...,
+        already: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["already", b"already", "pipeline", b"pipeline", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DrainReply: _TypeAlias = DrainReply  # noqa: Y015
+
+@_typing.final
+class RestartRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PIPELINE_FIELD_NUMBER: _builtins.int
+    pipeline: _builtins.str
+    def __init__(
+        self,
+        *,
+        pipeline: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["pipeline", b"pipeline"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RestartRequest: _TypeAlias = RestartRequest  # noqa: Y015
+
+@_typing.final
 class PauseRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

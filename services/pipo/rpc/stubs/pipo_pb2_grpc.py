@@ -61,6 +61,16 @@ class PipoStub:
                 request_serializer=pipo_dot_v1_dot_pipo__pb2.StopRequest.SerializeToString,
                 response_deserializer=pipo_dot_v1_dot_pipo__pb2.StopReply.FromString,
                 _registered_method=True)
+        self.Drain = channel.unary_unary(
+                '/pipo.v1.Pipo/Drain',
+                request_serializer=pipo_dot_v1_dot_pipo__pb2.DrainRequest.SerializeToString,
+                response_deserializer=pipo_dot_v1_dot_pipo__pb2.DrainReply.FromString,
+                _registered_method=True)
+        self.Restart = channel.unary_unary(
+                '/pipo.v1.Pipo/Restart',
+                request_serializer=pipo_dot_v1_dot_pipo__pb2.RestartRequest.SerializeToString,
+                response_deserializer=pipo_dot_v1_dot_pipo__pb2.PipelineInfo.FromString,
+                _registered_method=True)
         self.Pause = channel.unary_unary(
                 '/pipo.v1.Pipo/Pause',
                 request_serializer=pipo_dot_v1_dot_pipo__pb2.PauseRequest.SerializeToString,
@@ -152,6 +162,20 @@ class PipoServicer:
 
     def Stop(self, request, context):
         """Drains and stops a pipeline, or stops it at once.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Drain(self, request, context):
+        """Drains and stops a pipeline; what Stop does when it is not to be at once.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Restart(self, request, context):
+        """Drains and stops a pipeline and starts it again, from its file as it is then.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -261,6 +285,16 @@ def add_PipoServicer_to_server(servicer, server):
                     servicer.Stop,
                     request_deserializer=pipo_dot_v1_dot_pipo__pb2.StopRequest.FromString,
                     response_serializer=pipo_dot_v1_dot_pipo__pb2.StopReply.SerializeToString,
+            ),
+            'Drain': grpc.unary_unary_rpc_method_handler(
+                    servicer.Drain,
+                    request_deserializer=pipo_dot_v1_dot_pipo__pb2.DrainRequest.FromString,
+                    response_serializer=pipo_dot_v1_dot_pipo__pb2.DrainReply.SerializeToString,
+            ),
+            'Restart': grpc.unary_unary_rpc_method_handler(
+                    servicer.Restart,
+                    request_deserializer=pipo_dot_v1_dot_pipo__pb2.RestartRequest.FromString,
+                    response_serializer=pipo_dot_v1_dot_pipo__pb2.PipelineInfo.SerializeToString,
             ),
             'Pause': grpc.unary_unary_rpc_method_handler(
                     servicer.Pause,
@@ -454,6 +488,60 @@ class Pipo:
             '/pipo.v1.Pipo/Stop',
             pipo_dot_v1_dot_pipo__pb2.StopRequest.SerializeToString,
             pipo_dot_v1_dot_pipo__pb2.StopReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Drain(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pipo.v1.Pipo/Drain',
+            pipo_dot_v1_dot_pipo__pb2.DrainRequest.SerializeToString,
+            pipo_dot_v1_dot_pipo__pb2.DrainReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Restart(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pipo.v1.Pipo/Restart',
+            pipo_dot_v1_dot_pipo__pb2.RestartRequest.SerializeToString,
+            pipo_dot_v1_dot_pipo__pb2.PipelineInfo.FromString,
             options,
             channel_credentials,
             insecure,

@@ -46,6 +46,10 @@ class PipoStub:
     """Starts a pipeline from its file or by its name."""
     Stop: _grpc.UnaryUnaryMultiCallable[_pipo_pb2.StopRequest, _pipo_pb2.StopReply]
     """Drains and stops a pipeline, or stops it at once."""
+    Drain: _grpc.UnaryUnaryMultiCallable[_pipo_pb2.DrainRequest, _pipo_pb2.DrainReply]
+    """Drains and stops a pipeline; what Stop does when it is not to be at once."""
+    Restart: _grpc.UnaryUnaryMultiCallable[_pipo_pb2.RestartRequest, _pipo_pb2.PipelineInfo]
+    """Drains and stops a pipeline and starts it again, from its file as it is then."""
     Pause: _grpc.UnaryUnaryMultiCallable[_pipo_pb2.PauseRequest, _pipo_pb2.PauseReply]
     """Holds a running pipeline: packets are accepted, and none moves until the resume."""
     Resume: _grpc.UnaryUnaryMultiCallable[_pipo_pb2.ResumeRequest, _pipo_pb2.ResumeReply]
@@ -84,6 +88,10 @@ class PipoAsyncStub(PipoStub):
     """Starts a pipeline from its file or by its name."""
     Stop: _aio.UnaryUnaryMultiCallable[_pipo_pb2.StopRequest, _pipo_pb2.StopReply]  # type: ignore[assignment]
     """Drains and stops a pipeline, or stops it at once."""
+    Drain: _aio.UnaryUnaryMultiCallable[_pipo_pb2.DrainRequest, _pipo_pb2.DrainReply]  # type: ignore[assignment]
+    """Drains and stops a pipeline; what Stop does when it is not to be at once."""
+    Restart: _aio.UnaryUnaryMultiCallable[_pipo_pb2.RestartRequest, _pipo_pb2.PipelineInfo]  # type: ignore[assignment]
+    """Drains and stops a pipeline and starts it again, from its file as it is then."""
     Pause: _aio.UnaryUnaryMultiCallable[_pipo_pb2.PauseRequest, _pipo_pb2.PauseReply]  # type: ignore[assignment]
     """Holds a running pipeline: packets are accepted, and none moves until the resume."""
     Resume: _aio.UnaryUnaryMultiCallable[_pipo_pb2.ResumeRequest, _pipo_pb2.ResumeReply]  # type: ignore[assignment]
@@ -149,6 +157,22 @@ class PipoServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_pipo_pb2.StopReply, _abc.Awaitable[_pipo_pb2.StopReply]]:
         """Drains and stops a pipeline, or stops it at once."""
+
+    @_abc_1.abstractmethod
+    def Drain(
+        self,
+        request: _pipo_pb2.DrainRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pipo_pb2.DrainReply, _abc.Awaitable[_pipo_pb2.DrainReply]]:
+        """Drains and stops a pipeline; what Stop does when it is not to be at once."""
+
+    @_abc_1.abstractmethod
+    def Restart(
+        self,
+        request: _pipo_pb2.RestartRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pipo_pb2.PipelineInfo, _abc.Awaitable[_pipo_pb2.PipelineInfo]]:
+        """Drains and stops a pipeline and starts it again, from its file as it is then."""
 
     @_abc_1.abstractmethod
     def Pause(

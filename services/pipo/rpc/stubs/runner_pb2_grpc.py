@@ -45,6 +45,11 @@ class RunnerStub:
                 request_serializer=pipo_dot_v1_dot_pipo__pb2.StopRequest.SerializeToString,
                 response_deserializer=pipo_dot_v1_dot_pipo__pb2.StopReply.FromString,
                 _registered_method=True)
+        self.Restart = channel.unary_unary(
+                '/pipo.v1.Runner/Restart',
+                request_serializer=pipo_dot_v1_dot_pipo__pb2.RestartRequest.SerializeToString,
+                response_deserializer=pipo_dot_v1_dot_pipo__pb2.PipelineInfo.FromString,
+                _registered_method=True)
         self.List = channel.unary_unary(
                 '/pipo.v1.Runner/List',
                 request_serializer=pipo_dot_v1_dot_runner__pb2.ListRequest.SerializeToString,
@@ -69,6 +74,14 @@ class RunnerServicer:
 
     def Stop(self, request, context):
         """Stops a supervised pipeline, also one in backoff.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Restart(self, request, context):
+        """Drains a pipeline and brings it up again. The answer tells of one that serves anew, or that
+        still drains; one that does not run is started.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -100,6 +113,11 @@ def add_RunnerServicer_to_server(servicer, server):
                     servicer.Stop,
                     request_deserializer=pipo_dot_v1_dot_pipo__pb2.StopRequest.FromString,
                     response_serializer=pipo_dot_v1_dot_pipo__pb2.StopReply.SerializeToString,
+            ),
+            'Restart': grpc.unary_unary_rpc_method_handler(
+                    servicer.Restart,
+                    request_deserializer=pipo_dot_v1_dot_pipo__pb2.RestartRequest.FromString,
+                    response_serializer=pipo_dot_v1_dot_pipo__pb2.PipelineInfo.SerializeToString,
             ),
             'List': grpc.unary_unary_rpc_method_handler(
                     servicer.List,
@@ -166,6 +184,33 @@ class Runner:
             '/pipo.v1.Runner/Stop',
             pipo_dot_v1_dot_pipo__pb2.StopRequest.SerializeToString,
             pipo_dot_v1_dot_pipo__pb2.StopReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Restart(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pipo.v1.Runner/Restart',
+            pipo_dot_v1_dot_pipo__pb2.RestartRequest.SerializeToString,
+            pipo_dot_v1_dot_pipo__pb2.PipelineInfo.FromString,
             options,
             channel_credentials,
             insecure,

@@ -36,6 +36,10 @@ class RunnerStub:
     """Starts a pipeline process and answers once it serves, or with the reason it cannot."""
     Stop: _grpc.UnaryUnaryMultiCallable[_pipo_pb2.StopRequest, _pipo_pb2.StopReply]
     """Stops a supervised pipeline, also one in backoff."""
+    Restart: _grpc.UnaryUnaryMultiCallable[_pipo_pb2.RestartRequest, _pipo_pb2.PipelineInfo]
+    """Drains a pipeline and brings it up again. The answer tells of one that serves anew, or that
+    still drains; one that does not run is started.
+    """
     List: _grpc.UnaryUnaryMultiCallable[_runner_pb2.ListRequest, _pipo_pb2.ListPipelinesReply]
     """What this host supervises."""
     Adopt: _grpc.UnaryUnaryMultiCallable[_runner_pb2.AdoptRequest, _pipo_pb2.ListPipelinesReply]
@@ -48,6 +52,10 @@ class RunnerAsyncStub(RunnerStub):
     """Starts a pipeline process and answers once it serves, or with the reason it cannot."""
     Stop: _aio.UnaryUnaryMultiCallable[_pipo_pb2.StopRequest, _pipo_pb2.StopReply]  # type: ignore[assignment]
     """Stops a supervised pipeline, also one in backoff."""
+    Restart: _aio.UnaryUnaryMultiCallable[_pipo_pb2.RestartRequest, _pipo_pb2.PipelineInfo]  # type: ignore[assignment]
+    """Drains a pipeline and brings it up again. The answer tells of one that serves anew, or that
+    still drains; one that does not run is started.
+    """
     List: _aio.UnaryUnaryMultiCallable[_runner_pb2.ListRequest, _pipo_pb2.ListPipelinesReply]  # type: ignore[assignment]
     """What this host supervises."""
     Adopt: _aio.UnaryUnaryMultiCallable[_runner_pb2.AdoptRequest, _pipo_pb2.ListPipelinesReply]  # type: ignore[assignment]
@@ -69,6 +77,16 @@ class RunnerServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_pipo_pb2.StopReply, _abc.Awaitable[_pipo_pb2.StopReply]]:
         """Stops a supervised pipeline, also one in backoff."""
+
+    @_abc_1.abstractmethod
+    def Restart(
+        self,
+        request: _pipo_pb2.RestartRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pipo_pb2.PipelineInfo, _abc.Awaitable[_pipo_pb2.PipelineInfo]]:
+        """Drains a pipeline and brings it up again. The answer tells of one that serves anew, or that
+        still drains; one that does not run is started.
+        """
 
     @_abc_1.abstractmethod
     def List(
