@@ -20,6 +20,8 @@ from typing import Final
 # Between two looks: a quarter of `after`, within these (edge 228).
 INTERVAL_MS_MIN: Final = 50.0
 INTERVAL_MS_MAX: Final = 1000.0
+# A timer may end a hair early, and a look that is a hair early would cost an interval.
+HAIR_MS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +66,7 @@ def next_look_ms(seen: Progress, now_ms: float) -> float | None:
     """
     if not _may_stall(seen):
         return None
-    return max(seen.since_ms + seen.after_ms - now_ms, interval_ms(seen.after_ms))
+    return max(seen.since_ms + seen.after_ms + HAIR_MS - now_ms, interval_ms(seen.after_ms))
 
 
 def _may_stall(seen: Progress) -> bool:

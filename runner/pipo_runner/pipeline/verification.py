@@ -156,8 +156,8 @@ class Verifications:
 
     @property
     def checkers(self) -> int:
-        """How many checkers are attached."""
-        return len(self._checkers)
+        """How many checkers are attached and were heard of within a lease."""
+        return sum(not self._is_silent(one) for one in self._checkers)
 
     @property
     def covered_s(self) -> float:
@@ -239,6 +239,11 @@ class Verifications:
             self._unassigned.append(waiting)
             return
         checker = max(self._checkers, key=lambda c: c.room, default=None)
+        if checker is not None and self._is_silent(checker):
+            # One that holds nothing has no lease that could run out.
+            self._lose(checker)
+            self._offer(waiting)
+            return
         if checker is None or checker.room <= 0:
             self._unassigned.append(waiting)
             if checker is None:
@@ -369,12 +374,17 @@ class Verifications:
 
     def _sweep(self) -> None:
         self._sweeping = False
-        oldest = self._clock.monotonic() - LEASE_S
-        for checker in [c for c in self._checkers if c.held and c.heard < oldest]:
-            self._log("warning", "checker is silent", checker=checker.checker_id)
-            self.detach(checker)
+        for checker in [c for c in self._checkers if c.held and self._is_silent(c)]:
+            self._lose(checker)
         if any(c.held for c in self._checkers):
             self._sweep_later()
+
+    def _is_silent(self, checker: Attached) -> bool:
+        return checker.heard < self._clock.monotonic() - LEASE_S
+
+    def _lose(self, checker: Attached) -> None:
+        self._log("warning", "checker is silent", checker=checker.checker_id)
+        self.detach(checker)
 
     def listen(
         self, checker: Attached, requests: AsyncIterator[pb.VerificationsRequest]
