@@ -62,11 +62,11 @@ class Targets:
                 f"a checker runs: {', '.join(sorted(output.offered)) or 'none of its checks'}"
             )
         try:
-            settings = payload.decode(getattr(offer, "with") or b"{}")
-            result = payload.decode(offer.result) if offer.result else None
+            settings = payload.decode_own(getattr(offer, "with") or b"{}")
+            result = payload.decode_own(offer.result) if offer.result else None
             place = offer.target or b"{}"
             if self._place[0] != place:
-                self._place = (place, payload.decode(place))
+                self._place = (place, payload.decode_own(place))
         except payload.BadPayload as error:
             raise Unjudgeable(
                 f"the offer of check {offer.check!r} is not JSON: {error}: this is a bug in Pipo"

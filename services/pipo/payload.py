@@ -47,6 +47,17 @@ def decode(raw: bytes) -> Any:
     return value
 
 
+def decode_own(raw: bytes) -> Any:
+    """The value of JSON that `encode` made: not looked through for what only others write.
+
+    Raises: BadPayload, for what is no JSON.
+    """
+    try:
+        return _decode(raw)
+    except (RecursionError, msgspec.DecodeError) as error:
+        raise BadPayload(f"not JSON: {error}") from None
+
+
 def encode(value: Any) -> bytes:
     """Compact JSON text in UTF-8 (decision 46).
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pipo.payload import decode
+from pipo.payload import decode_own
 from pipo_runner.pipeline.plan import Plan
 from pipo_runner.pipeline.units import Unit
 
@@ -36,8 +36,18 @@ class Scopes:
         return scope
 
     def check(self, unit: Unit, plan: Plan, result: bytes) -> dict[str, Any]:
-        """What `delivered.with` sees."""
-        return self.verdict(unit, plan, result) | {"secrets": self._secrets}
+        """What `delivered.with` sees, as far as it names it."""
+        scope = {
+            "data": unit.data,
+            "env": self._env,
+            "secrets": self._secrets,
+            "output": plan.pipeline.output.raw,
+        }
+        if "meta" in plan.check_settings.names:
+            scope["meta"] = self.meta(unit, "delivered", key=unit.key)
+        if "result" in plan.check_settings.names:
+            scope["result"] = decode_own(result)
+        return scope
 
     def verdict(self, unit: Unit, plan: Plan, result: bytes) -> dict[str, Any]:
         """What a message of `delivered.on_fail` sees."""
@@ -46,7 +56,7 @@ class Scopes:
             "meta": self.meta(unit, "delivered", key=unit.key),
             "env": self._env,
             "output": plan.pipeline.output.raw,
-            "result": decode(result),
+            "result": decode_own(result),
         }
 
     def pipeline(self, version: int) -> dict[str, Any]:

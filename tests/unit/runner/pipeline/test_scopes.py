@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 from pipo_runner.pipeline.recovery import unit_of
+from pipo_runner.pipeline.rendering import Settings
 from pipo_runner.pipeline.scopes import Scopes
 from tests.unit.runner.pipeline.rig import AT, Rig, pending
 
@@ -49,8 +53,14 @@ def test_meta_is_left_out_where_nothing_names_it() -> None:
     assert SCOPES.step(UNIT, "shape", with_meta=True)["meta"]["node"] == "shape"
 
 
-async def test_a_check_sees_the_output_as_written_and_the_result() -> None:
+def test_a_check_is_given_only_what_it_names() -> None:
     plan = Rig().plans.current()
+    assert SCOPES.check(UNIT, plan, b"no JSON").keys() == {"data", "env", "secrets", "output"}
+
+
+async def test_a_check_sees_the_output_as_written_and_the_result() -> None:
+    named = Settings({"where": {"a": "${meta.key} ${result.rowid}"}}, {}, Path("/"))
+    plan = replace(Rig().plans.current(), check_settings=named)
     unit = unit_of(pending(1, key="a@b.c"))
     scope = SCOPES.check(unit, plan, b'{"rowid":12345678901234567890}')
     assert scope["result"] == {"rowid": 12345678901234567890}
