@@ -253,6 +253,7 @@ async def test_a_check_that_pauses_is_asked_again_without_a_write(more: str) -> 
     assert rig.parts.pausing.reason == "error at $verify"
     assert rig.parts.executor.in_hand == 0
     rig.clock.passed_s += 60.0
+    checker.beat()
     await rig.parts.pausing.resume()
     await rig.settle()
     assert [offer.id for offer in checker.offers] == [f"{unit}:1:1", f"{unit}:1:2"]

@@ -318,6 +318,7 @@ async def test_a_check_that_lost_its_checker_in_a_pause_has_its_full_time_after_
     checker.leave()
     other = Checker(rig, "c2")
     rig.clock.passed_s += 60.0
+    other.beat()
     await rig.settle()
     assert other.offers == []
     await rig.parts.pausing.resume()

@@ -266,6 +266,18 @@ async def test_a_silent_checker_loses_what_it_holds() -> None:
     assert ("warning", "checker is silent") in rig.logged
 
 
+async def test_a_silent_checker_that_holds_nothing_is_offered_nothing() -> None:
+    rig = Rig(CHECKED, auto=True)
+    silent, awake = Checker(rig, "c1", 10), Checker(rig, "c2", 5)
+    await rig.timers.elapse(LEASE_S + 1.0)
+    awake.beat()
+    assert rig.parts.verifications.checkers == 1
+    (unit,) = await verifying(rig, {"name": "Ada"})
+    assert silent.offers == []
+    assert silent.ended
+    assert [offer.id for offer in awake.offers] == [f"{unit}:1:1"]
+
+
 async def test_a_heartbeat_renews_every_lease() -> None:
     rig = Rig(CHECKED, auto=True)
     checker = Checker(rig)
