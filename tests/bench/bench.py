@@ -13,10 +13,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.bench import language, yardstick
-from tests.load import grpc_pushes, http_posts
-from tests.stack import Stack, journal_of, query
+from tests.load import grpc_acks, grpc_pushes, http_posts
+from tests.stack import Stack, journal_of, query, wait_for
+from tests.system.test_pipeline_process import cpu_s
 
 COUNT = 20_000
+PARKED = 10_000
+WATCHED_S = 10.0
 
 PIPELINES = {
     "push-ack": ("via: push", "sqlite", "{ path: ./push-ack.db, table: t, create: true }", "ack"),
@@ -32,7 +35,19 @@ PIPELINES = {
         "{ path: ./http-ack.db, table: t, create: true }",
         "ack",
     ),
+    "push-batch": (
+        "via: push",
+        "sqlite, batch: { size: 100 }",
+        "{ path: ./push-batch.db, table: t, create: true }",
+        "ack",
+    ),
     "lone": ("via: push", "file", "{ path: ./lone.jsonl }", "ack"),
+    "parked": (
+        "via: push",
+        "sqlite",
+        "{ path: ./parked.db, table: t, create: true }",
+        "external, within: 1h",
+    ),
     "idle": ("via: push", "sqlite", "{ path: ./idle.db, table: t, create: true }", "ack"),
 }
 TEXT = """pipo: 1
@@ -63,8 +78,10 @@ def main() -> int:
             _idle(stack)
             _report(stack, "push-ack", "push stream → sqlite, ack", rate, _push)
             _report(stack, "push-seen", "push stream → sqlite, record_exists", rate, _push)
+            _report(stack, "push-batch", "push stream → sqlite, batch: 100, ack", rate, _push)
             _report(stack, "http-ack", "HTTP → sqlite, ack", rate, _post)
             _lone(stack, folder)
+            _parked(stack)
         finally:
             stack.stop()
         again = yardstick.commits_per_second(folder, name="again")
@@ -142,6 +159,24 @@ def deliveries(stack: Stack, name: str) -> tuple[float, float]:
         )
         found[part] = float(line.rsplit(" ", 1)[1])
     return found["count"], found["sum"]
+
+
+def _parked(stack: Stack) -> None:
+    asyncio.run(grpc_pushes.push(PARKED, port=stack.port + 1, pipeline="parked"))
+
+    def waiting() -> bool:
+        return bool(stack.get("/api/pipelines/parked")["runner"]["awaiting_ack"] == PARKED)
+
+    wait_for(waiting, deadline_s=300)
+    used_s = cpu_s(stack.pipeline_pid("parked"), WATCHED_S)
+    print(
+        f"{PARKED:,} packets that wait for an ack, CPU            {100.0 * used_s / WATCHED_S:13.2f} %"
+        f" of a core over {WATCHED_S:.0f} s"
+    )
+    ids = [row[0] for row in query(journal_of(stack.home, "parked"), "SELECT id FROM units")]
+    seconds = asyncio.run(grpc_acks.ack(ids, port=stack.port + 1, pipeline="parked"))
+    stack.settle("parked")
+    print(f"acks of them, one call each, 64 at once                  {PARKED / seconds:9,.0f} /s")
 
 
 def _idle(stack: Stack) -> None:
