@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.bench import language, yardstick
+from tests.bench import destinations, language, yardstick
 from tests.load import grpc_acks, grpc_pushes, http_posts
 from tests.stack import Stack, journal_of, query, wait_for
 from tests.system.test_pipeline_process import cpu_s
@@ -67,6 +67,7 @@ def main() -> int:
         folder = Path(scratch)
         rate = yardstick.commits_per_second(folder)
         print(f"yardstick: plain SQLite, WAL, FULL, one insert a commit  {rate:9,.0f} /s")
+        destinations.report(folder, rate)
         stack = Stack(folder)
         for name, (via, to, settings, check) in PIPELINES.items():
             stack.write(
