@@ -38,6 +38,8 @@ class Operations(Protocol):
 
     async def stop(self, request: pipo_pb2.StopRequest) -> pipo_pb2.StopReply: ...
 
+    async def restart(self, request: pipo_pb2.RestartRequest) -> pipo_pb2.PipelineInfo: ...
+
     async def pause(self, request: pipo_pb2.PauseRequest) -> pipo_pb2.PauseReply: ...
 
     async def resume(self, request: pipo_pb2.ResumeRequest) -> pipo_pb2.ResumeReply: ...
@@ -89,6 +91,9 @@ class GatewayOperations:
 
     async def stop(self, request: pipo_pb2.StopRequest) -> pipo_pb2.StopReply:
         return await _asked(self._stub.Stop(request))
+
+    async def restart(self, request: pipo_pb2.RestartRequest) -> pipo_pb2.PipelineInfo:
+        return await _asked(self._stub.Restart(request))
 
     async def pause(self, request: pipo_pb2.PauseRequest) -> pipo_pb2.PauseReply:
         return await _asked(self._stub.Pause(request))

@@ -1,4 +1,4 @@
-"""Commands that start and stop: `run`, `start`, `stop`, `pause`, `resume`."""
+"""Commands that start and stop: `run`, `start`, `stop`, `restart`, `pause`, `resume`."""
 
 from __future__ import annotations
 
@@ -122,6 +122,30 @@ def stop(settings: Settings, name: str, now: bool) -> None:
 
 @click.command()
 @click.argument("name")
+@click.option("--ttl", hidden=True)
+@click.option("--listen", hidden=True)
+@global_options
+@pass_settings
+def restart(settings: Settings, name: str, ttl: str | None, listen: str | None) -> None:
+    """Stop a pipeline once its packets are done, and start it again from its file."""
+    for option, given in (("--ttl", ttl), ("--listen", listen)):
+        if given:
+            raise not_built(f"restart {option}")
+    from pipo.rpc.stubs import pipo_pb2
+    from pipo_cli.answers import answer
+
+    request = pipo_pb2.RestartRequest(pipeline=name)
+    answer(
+        settings,
+        lambda operations: operations.restart(request),
+        _restarted,
+        "restarted",
+        waiting=f"restarting {name}",
+    )
+
+
+@click.command()
+@click.argument("name")
 @global_options
 @pass_settings
 def pause(settings: Settings, name: str) -> None:
@@ -178,6 +202,12 @@ async def _going(operations: Operations, target: str) -> pipo_pb2.PipelineInfo |
 
 def _started(pipeline: pipo_pb2.PipelineInfo) -> list[str]:
     return [f"started {pipeline.name} (pid {pipeline.pid})"]
+
+
+def _restarted(pipeline: pipo_pb2.PipelineInfo) -> list[str]:
+    if pipeline.state == "stopping":
+        return [f"draining {pipeline.name}; it starts again when its packets are done"]
+    return [f"restarted {pipeline.name} (pid {pipeline.pid})"]
 
 
 def _stopped(reply: pipo_pb2.StopReply) -> list[str]:

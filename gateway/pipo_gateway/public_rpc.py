@@ -78,6 +78,18 @@ class PipoServicer(pipo_pb2_grpc.PipoServicer):
         self._who(context).require("operate", request.pipeline)
         return await self._access.stop(request)
 
+    async def Drain(
+        self, request: pipo_pb2.DrainRequest, context: grpc.aio.ServicerContext
+    ) -> pipo_pb2.DrainReply:
+        self._who(context).require("operate", request.pipeline)
+        return await self._access.drain(request)
+
+    async def Restart(
+        self, request: pipo_pb2.RestartRequest, context: grpc.aio.ServicerContext
+    ) -> pipo_pb2.PipelineInfo:
+        self._who(context).require("operate", request.pipeline)
+        return await self._access.restart(request)
+
     async def Pause(
         self, request: pipo_pb2.PauseRequest, context: grpc.aio.ServicerContext
     ) -> pipo_pb2.PauseReply:

@@ -64,6 +64,15 @@ class Handlers:
         )
         return answers.stopped(await self._access.stop(request))
 
+    async def drain(self, asked: Asked) -> Any:
+        request = pipo_pb2.DrainRequest(pipeline=asked.names["name"])
+        return answers.drained(await self._access.drain(request))
+
+    async def restart(self, asked: Asked) -> Any:
+        _built(asked)
+        request = pipo_pb2.RestartRequest(pipeline=asked.names["name"])
+        return answers.restarted(await self._access.restart(request))
+
     async def pause(self, asked: Asked) -> Any:
         request = pipo_pb2.PauseRequest(
             pipeline=asked.names["name"], reason=asked.fields.get("reason", "")

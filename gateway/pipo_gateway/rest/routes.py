@@ -7,6 +7,7 @@ from pipo_gateway.rest.handlers import Handlers
 from pipo_gateway.rest.router import Route
 
 START: Fields = {"listen": "number", "detached": "flag", "ttl": "text"}
+RESTART: Fields = {"listen": "number", "ttl": "text"}
 START_FILE: Fields = {"file": "text", **START, "name": "text", "source": "text", "files": "json"}
 PUSH: Fields = {"data": "json", "source": "text", "input": "text"}
 ACK: Fields = {"packet_id": "text", "by": "text"}
@@ -33,6 +34,8 @@ def routes(do: Handlers) -> list[Route]:
         Route("GET", ONE, "get", handler=do.get_pipeline),
         Route("POST", f"{ONE}/start", "start", "operate", START, do.start),
         Route("POST", f"{ONE}/stop", "stop", "operate", {"now": "flag"}, do.stop),
+        Route("POST", f"{ONE}/drain", "drain", "operate", {}, do.drain),
+        Route("POST", f"{ONE}/restart", "restart", "operate", RESTART, do.restart),
         Route("POST", f"{ONE}/pause", "pause", "operate", {"reason": "text"}, do.pause),
         Route("POST", f"{ONE}/resume", "resume", "operate", {}, do.resume),
         Route("POST", f"{ONE}/push", "push", "operate", PUSH, do.push),
@@ -73,7 +76,7 @@ def routes(do: Handlers) -> list[Route]:
 
 def _not_built() -> list[Route]:
     edits = ("rollback", "apply", "proposals", "proposals/{id}/apply", "proposals/{id}/reject")
-    posts = ("drain", "restart", "dlq/replay", "dlq/purge", "rerun")
+    posts = ("dlq/replay", "dlq/purge", "rerun")
     reads = ("graph", "activity", "dlq", "versions", "versions/{version}", "diff", "proposals")
     return [
         Route("POST", "/api/engine/stop", "engine stop", "operate"),

@@ -9,7 +9,7 @@ from pathlib import Path
 from pipo.home import Home, PipelineHome, desired, leases, registry
 from pipo.home.desired import Desired
 from pipo.home.registry import Entry
-from pipo_runner.host.policy import SUSPENDED_BY, Ending, Found
+from pipo_runner.host.policy import GOES_ON, Ending, Found
 
 _GIVEN_UP = frozenset({"crashed", "failed"})
 # The words of an end; a host that died before it could note one left another.
@@ -62,7 +62,7 @@ async def look(home: Home, name: str, *, runner_id: str, last_word: LastWord) ->
         known=wish is not None or entry is not None,
         wanted=wanted,
         entry=entry is not None,
-        over=ending is not None and ending.reason != SUSPENDED_BY,
+        over=ending is not None and ending.reason not in GOES_ON,
         given_up=given_up,
         settled=settled,
         file_there=_is_file(file),

@@ -31,6 +31,19 @@ class PipelineCalls:
         finally:
             await channel.close()
 
+    async def restart(self, address: str, pipeline: str) -> None:
+        """Asks it to drain and end, to be brought up again.
+
+        Raises: PipoError, as it answers; Unavailable, if it does not.
+        """
+        channel = dial(address, self._token, timeout_s=_STOP_TIMEOUT_S)
+        try:
+            with calling(f"the pipeline {pipeline} at {address}"):
+                stub = pipeline_pb2_grpc.PipelineStub(channel)
+                await stub.Drain(pipo_pb2.DrainRequest(pipeline=pipeline, restart=True))
+        finally:
+            await channel.close()
+
     async def answers(self, address: str, pipeline: str) -> bool:
         """Whether this very pipeline answers there."""
         channel = dial(address, self._token, timeout_s=_HELLO_TIMEOUT_S)

@@ -48,6 +48,9 @@ class Verdict(Enum):
 
 
 SUSPENDED_BY = "shutdown"
+RESTARTED_BY = "restart"
+# The reasons of a stop after which it comes up again.
+GOES_ON = frozenset({SUSPENDED_BY, RESTARTED_BY})
 
 
 def judge(ending: Ending | None, *, stop_wanted: bool, suspending: bool) -> Verdict:
@@ -55,10 +58,10 @@ def judge(ending: Ending | None, *, stop_wanted: bool, suspending: bool) -> Verd
 
     P1  completed                              COMPLETED  never restarted (edge 438)
     P2  failed                                 FAILED     never restarted (edge 140)
-    P3  stopped, not by a suspend              STOPPED
-    P4  suspended, a stop is wanted            STOPPED
-    P5  suspended, this host is ending         SUSPENDED
-    P6  suspended, neither                     RESUME     somebody signalled the process alone
+    P3  stopped, to stay so                    STOPPED
+    P4  goes on, a stop is wanted              STOPPED
+    P5  goes on, this host is ending           SUSPENDED
+    P6  goes on, neither                       RESUME     a restart, or a signal to it alone
     P7  no word, a stop is wanted              KILLED     the host has to journal the stop (edge 440)
     P8  no word, this host is ending           SUSPENDED  the next host resumes it
     P9  no word, neither                       CRASHED
@@ -68,7 +71,7 @@ def judge(ending: Ending | None, *, stop_wanted: bool, suspending: bool) -> Verd
             return Verdict.COMPLETED
         case Ending(kind="failed"):
             return Verdict.FAILED
-        case Ending(reason=reason) if reason != SUSPENDED_BY:
+        case Ending(reason=reason) if reason not in GOES_ON:
             return Verdict.STOPPED
         case Ending() if stop_wanted:
             return Verdict.STOPPED

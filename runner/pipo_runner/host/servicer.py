@@ -21,6 +21,8 @@ class Pipelines(Protocol):
 
     async def stop(self, name: str, *, now: bool) -> tuple[str, bool]: ...
 
+    async def restart(self, name: str) -> Supervised: ...
+
     async def adopt(self) -> None: ...
 
 
@@ -37,6 +39,11 @@ class RunnerServicer(runner_pb2_grpc.RunnerServicer):
     async def Stop(self, request: pipo_pb2.StopRequest, context: Any) -> pipo_pb2.StopReply:
         state, already = await self._pipelines.stop(request.pipeline, now=request.now)
         return pipo_pb2.StopReply(pipeline=request.pipeline, state=state, already=already)
+
+    async def Restart(
+        self, request: pipo_pb2.RestartRequest, context: Any
+    ) -> pipo_pb2.PipelineInfo:
+        return self._info(await self._pipelines.restart(request.pipeline))
 
     async def List(
         self, request: runner_pb2.ListRequest, context: Any

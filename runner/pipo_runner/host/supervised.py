@@ -63,6 +63,7 @@ class Supervised:
         self._suspending = False
         self._roused = asyncio.Event()
         self._steady = asyncio.Event()
+        self._renewed = asyncio.Event()
         self._streak = 0
         self._began_ms = surroundings.clock.now_ms()
         self._killer: asyncio.Task[None] | None = None
@@ -141,8 +142,8 @@ class Supervised:
             self.state = "failed"
         finally:
             self._steady.set()
-            if self._killer is not None:
-                self._killer.cancel()
+            self._renewed.set()
+            self._spare()
             self._claim.release()
             self._over(self)
 
@@ -154,6 +155,7 @@ class Supervised:
         since_ms = 0 if self._process.own else self._began_ms
         found = await self._process.exited()
         self._process = None
+        self._spare()
         ending = await self._out.last_word(self._files, since_ms)
         self.wish = desired.read(self._files) or self.wish
         wanted = self._stop_wanted or self.wish.desired == "stopped"
@@ -238,6 +240,7 @@ class Supervised:
         except PipoError as error:
             return await self._not_up(error)
         self._note(state="running", error=None)
+        self._renewed.set()
         return True
 
     async def _not_up(self, error: PipoError) -> bool:
@@ -306,6 +309,35 @@ class Supervised:
                 return "stopped", False
         return "stopping", already
 
+    async def renew(self, *, drain_s: float, wait_s: float) -> bool:
+        """Drains a running one and brings it up again; False while it still drains after `wait_s`.
+
+        It is desired all the while: a host that dies in between leaves the start to the next.
+        Cancelled: it goes on. Raises: PipoError, if it does not answer (then nothing has
+            changed), or was stopped meanwhile.
+        """
+        await self._steady.wait()
+        process = self._process
+        entry = registry.read(self._out.home, self.name)
+        if process is None or entry is None:
+            raise Unavailable(f"{self.name} is {self.state}", hint="try again in a moment")
+        self._renewed.clear()
+        await self._out.calls.restart(entry.address, self.name)
+        self._note(state="stopping")
+        # Beyond its time it is suspended, which ends in a start too.
+        self._harden(process, drain_s + self._hard_limit_s, asked=True)
+        try:
+            async with asyncio.timeout(wait_s):
+                await self._renewed.wait()
+        except TimeoutError:
+            return False
+        if not self.runs:
+            raise Unavailable(
+                f"{self.name} did not start again: {self.wish.error or self.state}",
+                hint=f"see {self._files.log}, then: pipo start {self.name}",
+            )
+        return True
+
     def suspend(self) -> None:
         """Begins the end of this host: own processes suspend, adopted ones are let go."""
         self._suspending = True
@@ -355,9 +387,13 @@ class Supervised:
             raise Unavailable(f"no registry entry says where {self.name} is")
         return await self._out.calls.stop(entry.address, self.name, now=now)
 
-    def _harden(self, process: Process, grace_s: float, *, asked: bool) -> None:
+    def _spare(self) -> None:
+        """The process is gone, or another end is asked of it."""
         if self._killer is not None:
             self._killer.cancel()
+
+    def _harden(self, process: Process, grace_s: float, *, asked: bool) -> None:
+        self._spare()
         self._killer = asyncio.create_task(
             self._insist(process, grace_s, asked=asked), name=f"stop of {self.name}"
         )

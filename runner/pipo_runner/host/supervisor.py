@@ -24,6 +24,8 @@ _log = logger("host.supervisor")
 SCAN_EVERY_S = 2.0
 # How long another host's pipeline is left alone: that host may be coming back.
 FAILOVER_AFTER_MS = 3000
+# How long a restart is waited for; a longer drain ends in its start all the same.
+RESTART_WAIT_S = 60.0
 
 
 class Supervisor:
@@ -78,6 +80,22 @@ class Supervisor:
             limit_s = await asyncio.to_thread(self._out.drain_s, ours.wish.file)
             return await ours.stop(now=now, drain_s=limit_s)
         return await self._stop_unsupervised(name, now=now)
+
+    async def restart(self, name: str) -> Supervised:
+        """Drains a pipeline and starts it again, from its file as it is then (decision 7).
+
+        One that does not run is started. After RESTART_WAIT_S it may still drain on return.
+        Cancelled: it goes on. Raises: PipoError; for a broken file before anything stops.
+        """
+        ours = self._supervised.get(name)
+        if ours is None or not ours.runs:
+            return await self.start(name)
+        if ours.state == "stopping":
+            raise self._running(name, ours.state)
+        found = await asyncio.to_thread(self._out.resolve, name)
+        limit_s = await asyncio.to_thread(self._out.drain_s, found.file)
+        await asyncio.shield(ours.renew(drain_s=limit_s, wait_s=RESTART_WAIT_S))
+        return ours
 
     async def adopt(self) -> None:
         """Looks now at every pipeline of the home, and acts."""

@@ -23,6 +23,9 @@ class Calls(Protocol):
     async def stop(self, address: str, pipeline: str, *, now: bool) -> bool:
         """Asks it to stop; whether it was stopping already. Raises: PipoError."""
 
+    async def restart(self, address: str, pipeline: str) -> None:
+        """Asks it to drain and end, to be brought up again. Raises: PipoError."""
+
     async def answers(self, address: str, pipeline: str) -> bool:
         """Whether this very pipeline answers there."""
 

@@ -22,7 +22,16 @@ from pipo.home import Home, registry, secrets
 from pipo.home.config import Config
 from pipo.home.registry import Entry
 from pipo.journal import reads
-from pipo.journal.changes import Change, Draining, Failed, Marked, Paused, Started, Stopped
+from pipo.journal.changes import (
+    RESTARTED,
+    Change,
+    Draining,
+    Failed,
+    Marked,
+    Paused,
+    Started,
+    Stopped,
+)
 from pipo.journal.sqlite_journal import LISTENER_RAISED, Recovery, SqliteJournal
 from pipo.rpc.server import RunningServer, serve
 from pipo.rpc.stubs import pipeline_pb2, pipo_pb2
@@ -371,6 +380,12 @@ class PipelineProcess:
         self.end(End("now", "stop") if now else End("drain", "stop"))
         state = "stopping" if now else "draining"
         return pipo_pb2.StopReply(pipeline=self.name, state=state, already=already)
+
+    def ask_to_drain(self, *, restart: bool) -> pipo_pb2.DrainReply:
+        """Begins a drain; after one for a restart its host brings it up again (decision 7)."""
+        already = self._end.done()
+        self.end(End("drain", RESTARTED if restart else "stop"))
+        return pipo_pb2.DrainReply(pipeline=self.name, state="draining", already=already)
 
     def end(self, end: End) -> None:
         """Asks for an end. Asked again, anything but a drain cuts short what is waited for."""

@@ -61,6 +61,8 @@ class Process(Protocol):
 
     def ask_to_stop(self, *, now: bool) -> pipo_pb2.StopReply: ...
 
+    def ask_to_drain(self, *, restart: bool) -> pipo_pb2.DrainReply: ...
+
 
 class PipelineServicer(pipeline_pb2_grpc.PipelineServicer):
     """Service `Pipeline` of proto/pipo/v1/pipeline.proto."""
@@ -115,6 +117,11 @@ class PipelineServicer(pipeline_pb2_grpc.PipelineServicer):
         self, request: pipo_pb2.StopRequest, context: grpc.aio.ServicerContext
     ) -> pipo_pb2.StopReply:
         return self._process.ask_to_stop(now=request.now)
+
+    async def Drain(
+        self, request: pipo_pb2.DrainRequest, context: grpc.aio.ServicerContext
+    ) -> pipo_pb2.DrainReply:
+        return self._process.ask_to_drain(restart=request.restart)
 
     async def Pause(
         self, request: pipo_pb2.PauseRequest, context: grpc.aio.ServicerContext

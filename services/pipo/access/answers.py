@@ -56,6 +56,14 @@ def started(info: pipo_pb2.PipelineInfo) -> Answer:
     return entry(info)
 
 
+def restarted(info: pipo_pb2.PipelineInfo) -> Answer:
+    return entry(info)
+
+
+def drained(reply: pipo_pb2.DrainReply) -> Answer:
+    return to_value(reply)
+
+
 def stopped(reply: pipo_pb2.StopReply) -> Answer:
     return to_value(reply)
 

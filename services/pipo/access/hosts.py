@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 # What a host may need on top of the pipeline's own time to start.
 MARGIN_S = 5.0
 STOP_TIMEOUT_S = 20.0
+# A host answers after a minute, whether the drain is over or not.
+RESTART_TIMEOUT_S = 75.0
 
 
 class Hosts:
@@ -41,6 +43,23 @@ class Hosts:
             with calling(f"runner host {host.id!r}"):
                 timeout_s = self._start_timeout_s + MARGIN_S
                 info: pipo_pb2.PipelineInfo = await _stub(channel).Start(request, timeout=timeout_s)
+                return info
+        finally:
+            await channel.close()
+
+    async def restart(self, request: pipo_pb2.RestartRequest, runner: str) -> pipo_pb2.PipelineInfo:
+        """Restarts a pipeline on the host that supervises it, or on the least busy one.
+
+        Raises: Unavailable, if no host runs; whatever the host refuses with.
+        """
+        alive = {host.id: host for host in self._alive()}
+        host = alive.get(runner) or self._least_busy()
+        channel = dial(host.address, self._token)
+        try:
+            with calling(f"runner host {host.id!r}"):
+                info: pipo_pb2.PipelineInfo = await _stub(channel).Restart(
+                    request, timeout=RESTART_TIMEOUT_S
+                )
                 return info
         finally:
             await channel.close()

@@ -102,6 +102,26 @@ class Access:
             name, lambda peer: peer.stub.Stop(request, timeout=READ_TIMEOUT_S)
         )
 
+    async def drain(self, request: pipo_pb2.DrainRequest) -> pipo_pb2.DrainReply:
+        """Begins a drain. Raises: NotFound."""
+        reply = await self.stop(pipo_pb2.StopRequest(pipeline=request.pipeline))
+        return pipo_pb2.DrainReply(
+            pipeline=reply.pipeline, state=reply.state, already=reply.already
+        )
+
+    async def restart(self, request: pipo_pb2.RestartRequest) -> pipo_pb2.PipelineInfo:
+        """Drains a pipeline and starts it again; a long drain is still under way on return.
+
+        Raises: NotFound; Unavailable, without a runner host; the host's reason.
+        """
+        name = request.pipeline
+        self._routing.require(name)
+        entry = self.directory.entry(name)
+        started = await self._hosts.restart(request, entry.runner if entry else "")
+        self._routing.forget(name)
+        whole = await self._info(name)
+        return whole if whole.status else started
+
     async def pause(self, request: pipo_pb2.PauseRequest) -> pipo_pb2.PauseReply:
         """Answers once the pause is journaled. Raises: NotFound, InvalidState, Unavailable."""
         return await self._routing.ask(

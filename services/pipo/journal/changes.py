@@ -62,6 +62,7 @@ from pipo.journal.interventions import (
     Unheld,
 )
 from pipo.journal.lifecycle import (
+    RESTARTED,
     SUSPENDED,
     BatchSplit,
     Compacted,
@@ -121,6 +122,7 @@ __all__ = [
     "PENDING",
     "PROCESSING",
     "REJECTED",
+    "RESTARTED",
     "SAME",
     "SETTLED",
     "STATES",

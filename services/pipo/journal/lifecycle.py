@@ -113,6 +113,8 @@ class VersionApplied:
 
 # The reason of a stop that only suspends: what a pause and a ttl began goes on after it.
 SUSPENDED: Final = "shutdown"
+# The reason of a clean stop after which the pipeline is brought up again.
+RESTARTED: Final = "restart"
 LAST_COMPACTION: Final = "last_compaction"
 _TTL_ANCHOR: Final = "ttl_anchor"
 _PAUSE_REASON: Final = "pause_reason"

@@ -58,6 +58,10 @@ class FakeHost(runner_pb2_grpc.RunnerServicer):
         self.asked.append(request)
         return pipo_pb2.StopReply(pipeline=request.pipeline, state="draining")
 
+    async def Restart(self, request: Any, context: Any) -> pipo_pb2.PipelineInfo:
+        self.asked.append(request)
+        return pipo_pb2.PipelineInfo(name=request.pipeline, state="running", runner=self.id)
+
     async def List(self, request: Any, context: Any) -> pipo_pb2.ListPipelinesReply:
         return pipo_pb2.ListPipelinesReply()
 
@@ -133,6 +137,21 @@ async def test_a_stop_goes_to_the_host_that_supervises(
     registry.write(home, entry("x", "b"))
     reply = await access.stop(pipo_pb2.StopRequest(pipeline="x", now=True))
     assert (reply.state, own.asked[0].now) == ("draining", True)
+    assert not other.asked
+
+
+async def test_a_restart_goes_to_the_host_that_supervises(
+    home: Home, access: Access, host: MakeHost
+) -> None:
+    with pytest.raises(NotFound):
+        await access.restart(pipo_pb2.RestartRequest(pipeline="x"))
+    home.pipeline("x").ensure()
+    with pytest.raises(Unavailable, match="no runner host is running"):
+        await access.restart(pipo_pb2.RestartRequest(pipeline="x"))
+    other, own = await host("a"), await host("b")
+    registry.write(home, entry("x", "b"))
+    info = await access.restart(pipo_pb2.RestartRequest(pipeline="x"))
+    assert (info.runner, own.asked[0].pipeline) == ("b", "x")
     assert not other.asked
 
 

@@ -36,6 +36,10 @@ class Operations:
         found: pipo_pb2.StopReply = await self._answer("stop", request)
         return found
 
+    async def restart(self, request: pipo_pb2.RestartRequest) -> pipo_pb2.PipelineInfo:
+        found: pipo_pb2.PipelineInfo = await self._answer("restart", request)
+        return found
+
     async def pause(self, request: pipo_pb2.PauseRequest) -> pipo_pb2.PauseReply:
         found: pipo_pb2.PauseReply = await self._answer("pause", request)
         return found

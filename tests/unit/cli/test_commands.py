@@ -276,6 +276,16 @@ def test_an_ack_in_json_is_the_answer_of_the_api(shell: Shell) -> None:
     }
 
 
+def test_restart_says_what_happens(shell: Shell) -> None:
+    def said(**info: Any) -> str:
+        return shell.run("restart", "x", restart=pipo_pb2.PipelineInfo(name="x", **info))[1]
+
+    assert said(state="running", pid=7) == "restarted x (pid 7)\n"
+    assert said(state="stopping") == "draining x; it starts again when its packets are done\n"
+    code, _, err, _ = shell.run("restart", "x", "--ttl", "1h")
+    assert (code, err.splitlines()[0]) == (1, "error: pipo restart --ttl is not built yet")
+
+
 def test_stop_now(shell: Shell) -> None:
     reply = pipo_pb2.StopReply(pipeline="x", state="stopped")
     _, _, _, operations = shell.run("stop", "x", "--now", stop=reply)

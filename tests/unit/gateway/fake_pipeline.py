@@ -185,6 +185,10 @@ class FakePipeline(pipeline_pb2_grpc.PipelineServicer):
             self.arrived.set()
             begin(part.request_id, request)
 
+    async def Drain(self, request: Any, context: Any) -> pipo_pb2.DrainReply:
+        self._act(request)
+        return pipo_pb2.DrainReply(pipeline=self.name, state="draining")
+
     async def Pause(self, request: Any, context: Any) -> pipo_pb2.PauseReply:
         self._act(request)
         return pipo_pb2.PauseReply(pipeline=self.name, state="paused")

@@ -50,6 +50,7 @@ async def test_each_operation_answers(
     assert (acked.packet_id, acked.acked) == ("01P", True)
     assert (await stub.Pause(pipo_pb2.PauseRequest(**pipeline_of))).state == "paused"
     assert (await stub.Resume(pipo_pb2.ResumeRequest(**pipeline_of))).already is True
+    assert (await stub.Drain(pipo_pb2.DrainRequest(**pipeline_of))).state == "draining"
     stopped = await stub.Stop(pipo_pb2.StopRequest(**pipeline_of))
     assert stopped.state == "draining"
 

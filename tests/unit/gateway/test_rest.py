@@ -220,6 +220,16 @@ async def test_ack_asks_the_process(client: aiohttp.ClientSession, pipeline: Fak
     assert told["hint"] == "copies are <packet_id>:<branch>"
 
 
+async def test_drain_and_restart(
+    home: Home, client: aiohttp.ClientSession, pipeline: FakePipeline
+) -> None:
+    status, told = await post(client, f"{ONE}/restart")
+    assert (status, told["error"]) == (503, "no runner host is running")
+    assert (await post(client, f"{ONE}/restart", '{"ttl": "1h"}'))[0] == 503
+    status, told = await post(client, f"{ONE}/drain")
+    assert (status, told) == (200, {"pipeline": "signups", "state": "draining", "already": False})
+
+
 async def test_packets_trace_and_events(
     client: aiohttp.ClientSession, pipeline: FakePipeline
 ) -> None:
@@ -329,7 +339,7 @@ async def test_routes(client: aiohttp.ClientSession, pipeline: FakePipeline) -> 
 @pytest.mark.parametrize(
     ("path", "operation"),
     [
-        (f"{ONE}/restart", "restart"),
+        (f"{ONE}/apply", "apply"),
         (f"{ONE}/dlq/replay", "dlq replay"),
         ("/api/engine/stop", "engine stop"),
         (f"{ONE}/rollback", "rollback"),

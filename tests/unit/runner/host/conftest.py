@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,6 +45,9 @@ class FakeCalls:
     home: Home
     silent: bool = False
     already: bool = False
+    idle: bool = False
+    """It answers, and drains on and on."""
+    restarted: list[str] = field(default_factory=list)
     asked: list[tuple[str, bool]] = field(default_factory=list)
 
     async def stop(self, address: str, pipeline: str, *, now: bool) -> bool:
@@ -54,6 +58,15 @@ class FakeCalls:
         assert entry is not None
         os.kill(entry.pid, 10)
         return self.already
+
+    async def restart(self, address: str, pipeline: str) -> None:
+        self.restarted.append(pipeline)
+        if self.silent:
+            raise Unavailable(f"{pipeline} does not answer")
+        entry = registry.read(self.home, pipeline)
+        assert entry is not None
+        if not self.idle:
+            os.kill(entry.pid, signal.SIGUSR2)
 
     async def answers(self, address: str, pipeline: str) -> bool:
         return not self.silent

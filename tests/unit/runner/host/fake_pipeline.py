@@ -2,7 +2,7 @@
 
 They stand in its file, or beside it in `<file>.words` where the file is a real one.
 
-serve: runs until SIGTERM, then exits 0 and notes `suspended`; refuse: reports an error;
+serve: runs until SIGTERM, then exits 0 and notes `suspended` (SIGUSR1: a stop, SIGUSR2: a restart); refuse: reports an error;
 mute: exits 3 without a report; die: serves, then kills itself; hang: reports nothing and
 ignores SIGTERM; complete: serves, notes `completed` and exits 0.
 """
@@ -22,6 +22,8 @@ from pipo.home.leases import Lease
 from pipo.home.registry import Entry
 from pipo_runner.spec import ProcessSpec
 
+ENDINGS = {signal.SIGUSR1: "stopped stop", signal.SIGUSR2: "stopped restart"}
+
 
 def run(spec: ProcessSpec, report: Callable[[dict[str, Any]], None]) -> int:
     home = Home(Path(spec.home))
@@ -36,7 +38,7 @@ def run(spec: ProcessSpec, report: Callable[[dict[str, Any]], None]) -> int:
         return 3
     files = home.pipeline(spec.name)
     files.ensure()
-    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM, signal.SIGUSR1])
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2])
     lease = Lease.acquire(files.lease, clock=SystemClock(), wait_s=1.0)
     if word == "hang":
         while True:
@@ -48,8 +50,8 @@ def run(spec: ProcessSpec, report: Callable[[dict[str, Any]], None]) -> int:
         os.kill(os.getpid(), signal.SIGKILL)
     ending = "completed" if word == "complete" else "stopped shutdown"
     if word != "complete":
-        number = signal.sigwait([signal.SIGTERM, signal.SIGUSR1])
-        ending = "stopped stop" if number == signal.SIGUSR1 else ending
+        number = signal.sigwait([signal.SIGTERM, *ENDINGS])
+        ending = ENDINGS.get(number, ending)
     (files.folder / "ending").write_text(ending)
     registry.remove(home, spec.name)
     lease.release()

@@ -22,6 +22,7 @@ from pipo_runner.host.policy import (
 SETTINGS = Restart()
 STOPPED = Ending("stopped", "stop")
 SUSPENDED = Ending("stopped", "shutdown")
+RESTARTED = Ending("stopped", "restart")
 
 
 @pytest.mark.parametrize(
@@ -36,6 +37,9 @@ SUSPENDED = Ending("stopped", "shutdown")
         (SUSPENDED, True, False, Verdict.STOPPED),
         (SUSPENDED, False, True, Verdict.SUSPENDED),
         (SUSPENDED, False, False, Verdict.RESUME),
+        (RESTARTED, True, False, Verdict.STOPPED),
+        (RESTARTED, False, True, Verdict.SUSPENDED),
+        (RESTARTED, False, False, Verdict.RESUME),
         (None, True, False, Verdict.KILLED),
         (None, True, True, Verdict.KILLED),
         (None, False, True, Verdict.SUSPENDED),

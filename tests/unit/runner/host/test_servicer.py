@@ -51,6 +51,9 @@ class FakePipelines:
     async def stop(self, name: str, *, now: bool) -> tuple[str, bool]:
         return ("stopped" if now else "draining"), name == "again"
 
+    async def restart(self, name: str) -> Any:
+        return self.one
+
     async def adopt(self) -> None:
         self.adopted += 1
 
@@ -68,6 +71,11 @@ async def stub(home: Home) -> AsyncIterator[Any]:
     yield stub
     await channel.close()
     await server.stop(0)
+
+
+async def test_restart_answers_with_the_pipeline(stub: Any) -> None:
+    info = await stub.Restart(pipo_pb2.RestartRequest(pipeline="p"))
+    assert (info.name, info.state, info.pid) == ("p", "running", 77)
 
 
 async def test_start_answers_with_the_pipeline(stub: Any) -> None:

@@ -195,6 +195,117 @@ async def test_a_process_that_was_suspended_alone_is_resumed(
     assert wish(home, "p").restart_times == ()
 
 
+async def test_a_restart_drains_and_serves_anew_on_return(
+    supervisor: Supervisor, home: Home, calls: Any
+) -> None:
+    write(home, "p", "serve")
+    await supervisor.start("p")
+    first = pid_of(home, "p")
+    one = await supervisor.restart("p")
+    assert (one.state, one.own, calls.restarted) == ("running", True, ["p"])
+    assert pid_of(home, "p") != first
+    assert (wish(home, "p").desired, wish(home, "p").restart_times) == ("running", ())
+    assert one.restarts == 0
+    # Nothing of the restart's deadline is left to end the new process.
+    await supervisor.restart("p")
+    assert pid_of(home, "p") != first
+
+
+async def test_a_restart_of_what_does_not_run_is_a_start(
+    supervisor: Supervisor, home: Home, eventually: Any
+) -> None:
+    write(home, "p", "serve")
+    await supervisor.start("p")
+    assert await supervisor.stop("p", now=True) == ("stopped", False)
+    one = await supervisor.restart("p")
+    assert (one.state, wish(home, "p").desired) == ("running", "running")
+    with pytest.raises(NotFound):
+        await supervisor.restart("nobody")
+
+
+async def test_a_restart_without_its_file_stops_nothing(supervisor: Supervisor, home: Home) -> None:
+    write(home, "p", "serve")
+    await supervisor.start("p")
+    first = pid_of(home, "p")
+    (home.root / "p.pipo").unlink()
+    with pytest.raises(NotFound):
+        await supervisor.restart("p")
+    assert pid_of(home, "p") == first
+
+
+async def test_a_restart_that_drains_for_long_is_told_and_goes_on(
+    supervisor: Supervisor, home: Home, calls: Any, eventually: Any, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr("pipo_runner.host.supervisor.RESTART_WAIT_S", 0.01)
+    write(home, "p", "serve")
+    await supervisor.start("p")
+    first = pid_of(home, "p")
+    calls.idle = True
+    one = await supervisor.restart("p")
+    assert (one.state, wish(home, "p").desired) == ("stopping", "running")
+    with pytest.raises(InvalidState, match="p is stopping"):
+        await supervisor.restart("p")
+    os.kill(first, signal.SIGUSR2)
+    await eventually(lambda: one.state == "running" and pid_of(home, "p") != first)
+
+
+async def test_a_restart_that_is_stuck_is_ended_and_comes_up(
+    make: Any, home: Home, calls: Any, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr("pipo_runner.host.supervised.STOP_MARGIN_S", 0.0)
+    supervisor = Supervisor(make(drain_s=lambda file: 0.05))
+    write(home, "p", "serve")
+    await supervisor.start("p")
+    first = pid_of(home, "p")
+    calls.idle = True
+    one = await supervisor.restart("p")
+    assert one.state == "running"
+    assert pid_of(home, "p") != first
+    await supervisor.suspend(3.0)
+
+
+async def test_a_restart_that_cannot_come_up_says_why(supervisor: Supervisor, home: Home) -> None:
+    write(home, "p", "serve broken")
+    await supervisor.start("p")
+    with pytest.raises(Unavailable, match="p did not start again: bad secret") as caught:
+        await supervisor.restart("p")
+    assert "pipo start p" in caught.value.hint
+
+
+async def test_a_stop_in_a_restart_wins(
+    supervisor: Supervisor, home: Home, calls: Any, eventually: Any, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr("pipo_runner.host.supervisor.RESTART_WAIT_S", 0.01)
+    write(home, "p", "serve")
+    await supervisor.start("p")
+    first = pid_of(home, "p")
+    calls.idle = True
+    await supervisor.restart("p")
+
+    async def stop(address: str, pipeline: str, *, now: bool) -> bool:
+        # It drains already, and its reason stays.
+        os.kill(first, signal.SIGUSR2)
+        return True
+
+    calls.stop = stop
+    assert await supervisor.stop("p", now=False) == ("draining", True)
+    await eventually(lambda: supervisor.supervised == [])
+    assert (wish(home, "p").desired, wish(home, "p").state) == ("stopped", "stopped")
+
+
+async def test_a_restart_whose_host_died_is_finished_by_the_next(
+    supervisor: Supervisor, home: Home
+) -> None:
+    write(home, "p", "serve")
+    file = str(home.root / "p.pipo")
+    desired.write(home.pipeline("p"), Desired("running", file, state="stopping", runner="here"))
+    (home.pipeline("p").folder / "ending").write_text("stopped restart")
+    await supervisor.adopt()
+    (one,) = supervisor.supervised
+    assert one.name == "p"
+    await supervisor.suspend(3.0)
+
+
 async def test_stop_now_returns_when_it_is_gone(
     supervisor: Supervisor, home: Home, calls: Any
 ) -> None:

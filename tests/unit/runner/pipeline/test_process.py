@@ -423,6 +423,23 @@ async def test_a_stop_says_whether_one_was_under_way(house: House) -> None:
     assert await house.process.run_to_end() == 0
 
 
+@pytest.mark.parametrize(("restart", "reason"), [(True, "restart"), (False, "stop")])
+async def test_a_drain_says_what_follows_it(house: House, restart: bool, reason: str) -> None:
+    process = await house.start()
+    await process.pause("")
+    assert process.ask_to_drain(restart=restart).already is False
+    assert process.ask_to_stop(now=False).already is True
+    assert await process.run_to_end() == 0
+    journal = open_quick(house.home.pipeline("people").folder)
+    ending = await last_ending(journal.rows)
+    await journal.close(clean=True)
+    assert ending is not None
+    assert (ending.kind, ending.reason) == ("stopped", reason)
+    # Either is a clean end (decision 7).
+    assert (await house.start()).status == "active"
+    await house.end()
+
+
 async def test_a_drain_ends_at_its_time_limit(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:

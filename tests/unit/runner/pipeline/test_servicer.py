@@ -45,6 +45,7 @@ class FakeProcess:
     status: str = "active"
     stops: list[bool] = field(default_factory=list)
     pauses: list[str] = field(default_factory=list)
+    drains: list[bool] = field(default_factory=list)
     peers: list[str] = field(default_factory=list)
     errors: list[BaseException] = field(default_factory=list)
 
@@ -80,6 +81,10 @@ class FakeProcess:
 
     def metrics(self) -> list[pipeline_pb2.MetricSeries]:
         return [pipeline_pb2.MetricSeries(name="pipo_checkers_attached", value=2)]
+
+    def ask_to_drain(self, *, restart: bool) -> pipo_pb2.DrainReply:
+        self.drains.append(restart)
+        return pipo_pb2.DrainReply(pipeline=self.name, state="draining")
 
     async def pause(self, reason: str) -> pipo_pb2.PauseReply:
         self.pauses.append(reason)
@@ -139,9 +144,13 @@ async def test_hello_says_who_answers(stub: Any) -> None:
     assert reply.pid == os.getpid()
 
 
-async def test_pause_and_resume_are_the_processes(stub: Any, process: FakeProcess) -> None:
+async def test_pause_resume_and_drain_are_the_processes(stub: Any, process: FakeProcess) -> None:
     paused = await stub.Pause(pipo_pb2.PauseRequest(pipeline="people", reason="agent"))
     assert (paused.state, paused.already, process.pauses) == ("paused", False, ["agent"])
+    for restart in (False, True):
+        drain = pipo_pb2.DrainRequest(pipeline="people", restart=restart)
+        assert (await stub.Drain(drain)).state == "draining"
+    assert process.drains == [False, True]
     resumed = await stub.Resume(pipo_pb2.ResumeRequest(pipeline="people"))
     assert (resumed.state, resumed.already) == ("active", True)
 
