@@ -99,7 +99,7 @@ def assemble(pipeline: Pipeline, around: Surroundings, recovery: Recovery) -> Pa
         return await reads.input_state(rows, input_name)
 
     pending = Pending(settlement)
-    admission = Admission(buffer_max=pipeline.buffer_max, pending=len(recovery.units))
+    admission = Admission(buffer_max=pipeline.buffer_max, pending=recovery.packets)
     rate = MinuteRate()
     pausing = Pausing(
         journal=around.journal,

@@ -12,7 +12,8 @@ output stage keeps the rule for its own effect (see `writing`).
 
 Slots. A unit holds its slot while it is processed, waits for a retry (edge 106)
 and is written. With `concurrency: 1` the output stage gives it back only when
-the unit is settled, which makes delivery first in, first out (L029).
+the unit is settled, which makes delivery first in, first out (L029). A unit that splits
+gives its slot back, and its copies queue up in its place.
 
 Failure cases. An expression that fails follows the node's policy. An exception
 that is none of the packet's errors is a bug of ours: it is logged with its
@@ -24,13 +25,13 @@ order of the journal's changes a matter of scheduling.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Protocol
 
 from pipo.clock import Clock
 from pipo.connectors.contract import Refused, Settlement, StepCall
 from pipo.journal.changes import SAME as UNCHANGED
-from pipo.journal.changes import Change, Filtered, Retried, Stepped
+from pipo.journal.changes import Change, FannedOut, Filtered, Retried, Stepped
 from pipo.payload import encode
 from pipo_runner.pipeline.endings import Ending, Endings, Failed
 from pipo_runner.pipeline.failures import (
@@ -42,10 +43,11 @@ from pipo_runner.pipeline.failures import (
 )
 from pipo_runner.pipeline.ledger import Ledger
 from pipo_runner.pipeline.masking import masked_notes
-from pipo_runner.pipeline.plan import FILTERED, SAME, Plan, PlannedNode
+from pipo_runner.pipeline.plan import FILTERED, SAME, Branch, Fork, Plan, PlannedNode, Way
 from pipo_runner.pipeline.policy import Wait, decide
 from pipo_runner.pipeline.scopes import Scopes
 from pipo_runner.pipeline.settling import Pending
+from pipo_runner.pipeline.splitting import as_journaled, copies_of
 from pipo_runner.pipeline.timers import Timers
 from pipo_runner.pipeline.units import BATCH, OUTPUT, UNLOADED, VERIFY, ReadyQueue, Unit
 
@@ -102,6 +104,8 @@ class Executor:
         self._steps: list[list[Change]] = []
         self._ends: list[Change] = []
         self._ended: list[tuple[str, Settlement | None]] = []
+        # The copies of each unit that split in this turn.
+        self._born: list[list[Unit]] = []
         self.output: Stages
 
     # ── the queue ────────────────────────────────────────────────────────────
@@ -199,7 +203,22 @@ class Executor:
             self._journal.submit(*changes, done=lambda error: self._after(ended, error))
         elif changes:
             self._journal.stage(*changes)
+        if self._born:
+            self._let_go(self._born)
         self.output.flush()
+
+    def _let_go(self, born: Sequence[Sequence[Unit]]) -> None:
+        """Copies take the place of the units that split into them.
+
+        Only now, so that what they do is journaled behind their birth, and no later unit
+        takes the slot before them.
+        """
+        self._born = []
+        for copies in born:
+            self._free += 1
+            for copy in copies:
+                self._ready.put(copy)
+        self._wake()
 
     async def _load_then_run(self, unit: Unit) -> None:
         try:
@@ -249,8 +268,11 @@ class Executor:
         scope = self._scopes.step(unit, node.id, with_meta=node.uses_meta)
         call = StepCall(unit.id, node.id, unit.data, scope.get("meta", {}), {})
         try:
-            result = node.run(scope, call)
-            if result is not SAME and result is not FILTERED:
+            result, way = node.run(scope, call), node.follows
+            if isinstance(result, Branch):
+                way = result.way
+                result = SAME
+            elif result is not SAME and result is not FILTERED:
                 unit.size = self._size_of(result)
         except Exception as error:
             if not isinstance(error, PACKET_ERRORS):
@@ -263,24 +285,26 @@ class Executor:
             self._ends.append(Filtered(unit=unit.id, node=node.id, ms=ms, at=at))
             self._end(unit, Settlement("filtered"))
             return False
-        self._record(unit, node, result, ms, tuple(call.notes), depth)
-        return True
+        return self._record(unit, node, result, way, ms, tuple(call.notes), depth)
 
     def _record(
         self,
         unit: Unit,
         node: PlannedNode,
         result: Any,
+        way: Way,
         ms: float,
         notes: tuple[tuple[str, Any], ...],
         depth: int,
-    ) -> None:
+    ) -> bool:
+        """The node ran; False when the unit splits behind it."""
         changed = result is not SAME
+        cursor = way if isinstance(way, str) else node.id
         self._at_depth(depth).append(
             Stepped(
                 unit=unit.id,
                 node=node.id,
-                cursor=node.follows,
+                cursor=cursor,
                 at=self._clock.now_ms(),
                 ms=ms,
                 before=unit.data if changed else UNCHANGED,
@@ -290,9 +314,28 @@ class Executor:
         )
         if changed:
             unit.data = result
-        unit.cursor = node.follows
+        unit.cursor = cursor
         unit.moved_on()
         unit.hops += 1
+        if isinstance(way, str):
+            return True
+        self._split(unit, way, depth)
+        return False
+
+    def _split(self, unit: Unit, forks: Sequence[Fork], depth: int) -> None:
+        """The unit waits. Its slot is free and its copies are ready once the turn is journaled."""
+        copies = copies_of(unit, forks)
+        self._at_depth(depth).append(
+            FannedOut(
+                unit=unit.id,
+                node=unit.cursor,
+                copies=as_journaled(copies),
+                data=encode(unit.data),
+                at=self._clock.now_ms(),
+            )
+        )
+        self._pending.split(unit, copies)
+        self._born.append(copies)
 
     def _size_of(self, result: Any) -> int:
         """Raises: Refused, for a result beyond the limit (decision 40)."""
@@ -312,8 +355,8 @@ class Executor:
 
     def _failed(self, unit: Unit, node: PlannedNode, error: Exception, depth: int) -> bool:
         unit.attempt += 1
-        # A filter's expression fails the same way again (edge 100); a stall's mark ends the retries.
-        hopeless = node.kind == "filter" or isinstance(error, Refused) or unit.stall is not None
+        # A stall's mark ends the retries.
+        hopeless = node.decides or isinstance(error, Refused) or unit.stall is not None
         move = decide(node.policy, failures=unit.attempt, hopeless=hopeless)
         at = self._clock.now_ms()
         message = unit.last_error = self._redact(describe(error))
@@ -341,8 +384,7 @@ class Executor:
         )
         if move.then == "continue" and unit.stall is None:
             notes = (("node.failed_continued", {"error": journaled.message}),)
-            self._record(unit, node, SAME, ms, notes, depth)
-            return True
+            return self._record(unit, node, SAME, node.follows, ms, notes, depth)
         failed = Failed(unit, journaled, node.id, at, ms)
         self._end_as(self._endings.of(move.then, failed, lambda: self.enqueue(unit)), unit)
         return False

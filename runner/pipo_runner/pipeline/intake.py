@@ -29,10 +29,14 @@ from pipo_runner.pipeline.ledger import Ledger
 from pipo_runner.pipeline.plan import Plan
 from pipo_runner.pipeline.scopes import Scopes
 from pipo_runner.pipeline.settling import Pending
+from pipo_runner.pipeline.splitting import as_journaled, copies_of
 from pipo_runner.pipeline.units import Unit
 
 # Doors hold their bodies to the limit; base64 and field names make parsed data larger (decision 40).
 PARSED_GROWTH: Final = 1.4
+
+# A packet, with its copies where its input feeds several steps.
+Born = tuple[Unit, list[Unit]]
 
 
 class PipelineIntake:
@@ -75,7 +79,7 @@ class PipelineIntake:
         plan, at = self._plan(), self._clock.now_ms()
         taken: list[Taken] = []
         changes: list[Change] = []
-        units: list[Unit] = []
+        units: list[Born] = []
         for arrival in arrivals:
             refusal = self._admission.reserve(arrival.input)
             taken.append(refusal or self._judge(arrival, plan, at, changes, units))
@@ -95,7 +99,7 @@ class PipelineIntake:
 
     def _committed(
         self,
-        units: list[Unit],
+        units: list[Born],
         at: int,
         durable: asyncio.Future[None],
         error: BaseException | None,
@@ -107,20 +111,26 @@ class PipelineIntake:
                 durable.set_exception(error)
             return
         now = self._clock.monotonic()
-        for unit in units:
+        for unit, copies in units:
             unit.accepted = now
             self._pending.add(unit)
-            self._enqueue(unit)
+            if copies:
+                self._pending.split(unit, copies)
+                for copy in copies:
+                    self._enqueue(copy)
+            else:
+                self._enqueue(unit)
         if units:
             self._on_accepted(len(units), at)
         if not durable.done():
             durable.set_result(None)
 
     def _judge(
-        self, arrival: Arrival, plan: Plan, at: int, changes: list[Change], units: list[Unit]
+        self, arrival: Arrival, plan: Plan, at: int, changes: list[Change], units: list[Born]
     ) -> Taken:
         """One arrival that has a place: its change, and the unit if it is accepted."""
         packet_id = self._ids.next(at)
+        way = plan.first_step[arrival.input]
         unit = Unit(
             id=packet_id,
             version=plan.version,
@@ -129,7 +139,7 @@ class PipelineIntake:
             source=arrival.source,
             received_at=at,
             queue_seq=self._queue_seq,
-            cursor=plan.first_step[arrival.input],
+            cursor=way if isinstance(way, str) else "",
             data=arrival.data,
             size=0,
         )
@@ -154,7 +164,8 @@ class PipelineIntake:
             return RejectedArrival(packet_id, error.message, failure.rule or "")
         unit.size = len(raw)
         self._queue_seq += 1
-        units.append(unit)
+        copies = [] if isinstance(way, str) else copies_of(unit, way)
+        units.append((unit, copies))
         changes.append(
             journaled.Accepted(
                 unit=packet_id,
@@ -167,6 +178,7 @@ class PipelineIntake:
                 queue_seq=unit.queue_seq,
                 at=at,
                 state=arrival.state,
+                copies=as_journaled(copies),
             )
         )
         return Accepted(packet_id)

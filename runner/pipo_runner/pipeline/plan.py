@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from pipo.connectors.contract import Manifest, PureStep, StepCall
-from pipo.errors import InvalidState
+from pipo.lang import steps
 from pipo.lang.expressions import Expression, compile_expression
 from pipo.lang.model import ErrorPolicy, Node, Pipeline
 from pipo.lang.templates import Template, compile_template
@@ -22,23 +22,53 @@ from pipo_runner.pipeline.units import OUTPUT
 Run = Callable[[dict[str, Any], StepCall], Any]
 SAME: Final = object()
 """A step's result when the data goes on unchanged."""
+FILTERED: Final = object()
+"""A step's result when the packet goes no further."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fork:
+    """One of the ways that copies take behind a step: `name` is what their branch gains."""
+
+    name: str
+    cursor: str
+
+
+Way = str | tuple[Fork, ...]
+"""Where packets go behind a step: to the one that takes them, or split among several."""
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """A route's result: the data goes on unchanged, this way."""
+
+    way: Way
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedNode:
-    """One node: `run(scope, call)` gives the new data, SAME, or FILTERED."""
+    """One node: `run(scope, call)` gives the new data, SAME, FILTERED or a Branch.
+
+    `follows` is empty for a route, whose branches say where its packets go.
+    """
 
     id: str
     kind: str
     run: Run
-    follows: str
+    follows: Way
     policy: ErrorPolicy
     message: Template | None
     uses_meta: bool
 
+    @property
+    def decides(self) -> bool:
+        """An expression that fails, fails the same way again: it is not retried (edge 100)."""
+        return self.kind in ("filter", "route")
 
-FILTERED: Final = object()
+
 EXTERNAL: Final = "external"
+# A route's condition that always holds.
+ELSE: Final = "else"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +96,13 @@ class Rules:
 class Plan:
     """One version, ready to run.
 
-    `first_step` maps each input to the cursor its packets begin at.
+    `first_step` maps each input to where its packets begin.
     """
 
     version: int
     pipeline: Pipeline
     nodes: Mapping[str, PlannedNode]
-    first_step: Mapping[str, str]
+    first_step: Mapping[str, Way]
     input_rules: Mapping[str, Rules]
     output_settings: Settings
     output_rules: Rules
@@ -111,10 +141,9 @@ def make_plan(
     build_step: Callable[[str, str], PureStep],
 ) -> Plan:
     """Compiles a checked pipeline. `build_step(role, name)` makes a connector's step."""
-    follows = _edges(pipeline)
+    ways = _ways(pipeline)
     nodes = {
-        node.id: _plan_node(node, follows[node.id], manifests, folder, build_step)
-        for node in pipeline.nodes
+        node.id: _plan_node(node, ways, manifests, folder, build_step) for node in pipeline.nodes
     }
     output_role = manifests[pipeline.output.to].output
     assert output_role is not None, pipeline.output.to
@@ -126,7 +155,7 @@ def make_plan(
         version=version,
         pipeline=pipeline,
         nodes=nodes,
-        first_step={entry.name: follows[entry.name] for entry in pipeline.inputs},
+        first_step={entry.name: ways[entry.name] for entry in pipeline.inputs},
         input_rules={entry.name: Rules.compile(entry.validate) for entry in pipeline.inputs},
         output_settings=output_settings,
         output_rules=rules,
@@ -152,25 +181,26 @@ def _check_schema(pipeline: Pipeline, manifests: Mapping[str, Manifest]) -> Mapp
     return {} if role is None else role.schema
 
 
-def _edges(pipeline: Pipeline) -> dict[str, str]:
-    """Where each input's and node's packets go next; `$output` at the end."""
-    follows: dict[str, str] = {}
-    takers = [(node.id, node.sources) for node in pipeline.nodes]
-    takers.append((OUTPUT, pipeline.output.sources))
-    for taker, sources in takers:
-        for source in sources:
-            if source in follows:
-                raise InvalidState(
-                    f"'{source}' feeds both '{follows[source]}' and '{taker}': fan-out is not built yet",
-                    hint="let each step feed one step",
-                )
-            follows[source] = taker
-    return follows
+def _ways(pipeline: Pipeline) -> dict[str, Way]:
+    """Where the packets of each input, node and branch (`route.branch`) go next.
+
+    A branch that nobody takes is left out.
+    """
+    takers: dict[str, list[Fork]] = {}
+    for node in pipeline.nodes:
+        for source in node.sources:
+            takers.setdefault(source, []).append(Fork(node.id, node.id))
+    for source in pipeline.output.sources:
+        takers.setdefault(source, []).append(Fork(steps.OUTPUT, OUTPUT))
+    return {
+        source: forks[0].cursor if len(forks) == 1 else tuple(forks)
+        for source, forks in takers.items()
+    }
 
 
 def _plan_node(
     node: Node,
-    follows: str,
+    ways: Mapping[str, Way],
     manifests: Mapping[str, Manifest],
     folder: Path,
     build_step: Callable[[str, str], PureStep],
@@ -179,13 +209,15 @@ def _plan_node(
         condition = compile_expression(node.uses)
 
         run, uses_meta = _keep(condition), "meta" in condition.names
+    elif node.kind == "route":
+        run, uses_meta = _choose(node, ways)
     else:
         run, uses_meta = _connector_step(node, manifests, folder, build_step)
     return PlannedNode(
         id=node.id,
         kind=node.kind,
         run=run,
-        follows=follows,
+        follows=ways.get(node.id, ()),
         policy=node.on_error,
         message=_message(node.on_error.message),
         uses_meta=uses_meta,
@@ -194,6 +226,23 @@ def _plan_node(
 
 def _keep(condition: Expression) -> Run:
     return lambda scope, call: SAME if condition.holds(scope) else FILTERED
+
+
+def _choose(node: Node, ways: Mapping[str, Way]) -> tuple[Run, bool]:
+    """The first branch whose condition holds; without one, or with nobody there, it is the end."""
+    choices: list[tuple[Expression | None, Any]] = []
+    for branch, condition in node.routes:
+        way = ways.get(f"{node.id}.{branch}")
+        result = FILTERED if way is None else Branch(way)
+        choices.append((None if condition == ELSE else compile_expression(condition), result))
+
+    def run(scope: dict[str, Any], call: StepCall) -> Any:
+        for condition, result in choices:
+            if condition is None or condition.holds(scope):
+                return result
+        return FILTERED
+
+    return run, any(c is not None and "meta" in c.names for c, _ in choices)
 
 
 def _connector_step(

@@ -168,7 +168,7 @@ class PipelineProcess:
             action="pipeline.started",
             version=self.version,
             # A paused run moves nothing that it found (edge 367).
-            **{"resumed" if recovery.pause_reason is None else "held": len(recovery.units)},
+            **{"resumed" if recovery.pause_reason is None else "held": recovery.packets},
             **rows,
             paused=recovery.pause_reason,
             address=self._address,
@@ -201,7 +201,7 @@ class PipelineProcess:
         plans.put_in_force(self._definition.pipeline, version)
         await plans.add_older({unit.version for unit in recovery.units}, self._version_source)
         changes: list[Change] = [] if added is None else [added]
-        changes.append(Started(version, len(recovery.units), at))
+        changes.append(Started(version, recovery.packets, at))
         if recovery.pause_reason is not None:
             changes.append(Paused(recovery.pause_reason, at, restored=True))
         await self._journal.commit(*changes)

@@ -13,6 +13,7 @@ and the log names the row. Nothing is guessed from time stamps.
     R6   someone    -        -                     -           LEAVE: escalated, until it is resolved
     R7   its ack    yes      no                    -           PARK: until its deadline, which stands
     R8   nobody     yes      no                    -           CONFIRM: acked, or its window was closed by a hold
+    R9   its copies -        -                     -           SPLIT: the end of its last copy is its own
 
 A held unit waits for a resume only where the pause goes on: after a clean stop or a halt it
 is one of R1, R4 or R8. In a run that begins paused R1 and R2 are taken up and wait for the gate,
@@ -48,6 +49,7 @@ class Decision(Enum):
     CONFIRM = auto()
     HOLD = auto()
     LEAVE = auto()
+    SPLIT = auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,8 @@ class Finding:
     """Its check is an ack from outside."""
     window: bool
     """Its ack may still come: the window is on disk, and it is not acked."""
+    split: bool
+    """It has split, and all its copies exist: both are one commit (edge 125)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,16 +82,17 @@ TABLE: Final = (
     Row("R2", lambda f: _free(f) and not f.written and f.wait_left, Decision.WAIT),
     Row("R3", lambda f: _free(f) and f.written and f.settled_by_write, Decision.DELIVER),
     Row("R4", lambda f: _unseen(f) and not f.parks, Decision.VERIFY),
-    Row("R5", lambda f: f.held and not f.escalated, Decision.HOLD),
-    Row("R6", lambda f: f.escalated, Decision.LEAVE),
+    Row("R5", lambda f: f.held and not (f.escalated or f.split), Decision.HOLD),
+    Row("R6", lambda f: f.escalated and not f.split, Decision.LEAVE),
     Row("R7", lambda f: _unseen(f) and f.parks and f.window, Decision.PARK),
     Row("R8", lambda f: _unseen(f) and f.parks and not f.window, Decision.CONFIRM),
+    Row("R9", lambda f: f.split, Decision.SPLIT),
 )
 
 
 def _free(found: Finding) -> bool:
     """It waits for nobody."""
-    return not (found.held or found.escalated)
+    return not (found.held or found.escalated or found.split)
 
 
 def _unseen(found: Finding) -> bool:
@@ -120,6 +125,7 @@ def unit_of(row: PendingUnit) -> Unit:
         iteration=row.iteration,
         repeat="recovered",
         write_no=row.write_no,
+        branch=row.branch,
         retry_at=row.retry_at,
         key=row.key,
         acked_write_no=row.acked_write_no,

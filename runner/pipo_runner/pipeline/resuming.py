@@ -18,6 +18,7 @@ from pipo_runner.pipeline.assembly import Parts, Surroundings
 from pipo_runner.pipeline.failures import PACKET_ERRORS, DataDamaged, describe
 from pipo_runner.pipeline.plan import Plan
 from pipo_runner.pipeline.recovery import Decision, Finding, decide, unit_of
+from pipo_runner.pipeline.settling import split_of
 from pipo_runner.pipeline.units import BATCH, OUTPUT, UNLOADED, VERIFY, Unit
 
 
@@ -28,6 +29,10 @@ def loader(journal: SqliteJournal) -> Callable[[Unit], Awaitable[None]]:
         if unit.data is UNLOADED:
             try:
                 raw = await reads.data_of(journal.rows, unit.id)
+                if raw is None:
+                    # A copy may be born in a commit that is under way.
+                    await journal.commit()
+                    raw = await reads.data_of(journal.rows, unit.id)
                 if raw is None:
                     raise Internal(
                         f"the journal has no data of {unit.id}", hint="please report this"
@@ -62,7 +67,8 @@ async def take_up(found: Sequence[PendingUnit], around: Surroundings, parts: Par
     written = _Written()
     for row in found:
         unit, plan = unit_of(row), around.plans.of(row.version)
-        parts.pending.add(unit)
+        if row.copies is None:
+            parts.pending.add(unit)
         left_ms = _wait_left_ms(unit, plan, around.clock.now_ms())
         decided = decide(_finding(row, unit, plan, left_ms, parts))
         rows[decided.label] += 1
@@ -85,6 +91,7 @@ def _finding(row: PendingUnit, unit: Unit, plan: Plan, left_ms: float, parts: Pa
         escalated=row.state == ESCALATED,
         parks=plan.parks,
         window=unit.deadline_at is not None and not unit.acked,
+        split=row.copies is not None,
     )
 
 
@@ -121,6 +128,9 @@ def _carry_out(
             parts.endings.hold(unit, lambda: _begin_anew(unit, plan, result, around, parts))
         case Decision.LEAVE:
             parts.endings.set_aside(unit)
+        case Decision.SPLIT:
+            assert row.copies is not None, unit.id
+            parts.pending.add_split(split_of(unit, row.copies))
         case _:
             assert_never(decision)
 

@@ -54,6 +54,8 @@ class Unit:
     iteration: int = 0
     repeat: Repeat = "first"
     write_no: int = 0
+    branch: str = ""
+    """The way that a copy took from the splits, such as `a/c`; empty for a packet."""
     retry_at: int | None = None
     key: str | None = None
     holds_slot: bool = False
@@ -77,6 +79,17 @@ class Unit:
         self.attempt, self.last_error, self.stall = 0, "", None
 
     @property
+    def packet_id(self) -> str:
+        """The packet that it is, or that it is a copy of."""
+        return self.id.partition(":")[0] if self.branch else self.id
+
+    @property
+    def parent_id(self) -> str:
+        """The unit that split into it and others. Only for copies."""
+        above = self.branch.rpartition("/")[0]
+        return f"{self.packet_id}:{above}" if above else self.packet_id
+
+    @property
     def batched(self) -> bool:
         """It waits in a batch; at the output it holds no slot then."""
         return self.cursor == BATCH
@@ -93,12 +106,15 @@ class Unit:
 
 
 class ReadyQueue:
-    """Units in order of `queue_seq` (decision 45), with a limit on resident payload bytes."""
+    """Units in order of `queue_seq` (decision 45), with a limit on resident payload bytes.
+
+    Copies have the place of their packet, and go in the order of their ids.
+    """
 
     def __init__(self, resident_bytes_limit: int = RESIDENT_BYTES_LIMIT) -> None:
         # Units arrive in order, but for those that come again: the few go to the heap.
         self._line: deque[Unit] = deque()
-        self._heap: list[tuple[int, Unit]] = []
+        self._heap: list[tuple[int, str, Unit]] = []
         self._limit = resident_bytes_limit
         self._resident = 0
 
@@ -112,16 +128,16 @@ class ReadyQueue:
                 unit.data = UNLOADED
             else:
                 self._resident += unit.size
-        if not self._line or unit.queue_seq > self._line[-1].queue_seq:
+        if not self._line or _goes_before(self._line[-1], unit.queue_seq, unit.id):
             self._line.append(unit)
         else:
-            heapq.heappush(self._heap, (unit.queue_seq, unit))
+            heapq.heappush(self._heap, (unit.queue_seq, unit.id, unit))
 
     def pop(self) -> Unit | None:
         """The unit that came first, or None."""
         line, heap = self._line, self._heap
-        if heap and (not line or heap[0][0] < line[0].queue_seq):
-            unit = heapq.heappop(heap)[1]
+        if heap and not (line and _goes_before(line[0], *heap[0][:2])):
+            unit = heapq.heappop(heap)[2]
         elif line:
             unit = line.popleft()
         else:
@@ -129,3 +145,8 @@ class ReadyQueue:
         if unit.data is not UNLOADED:
             self._resident -= unit.size
         return unit
+
+
+def _goes_before(unit: Unit, queue_seq: int, unit_id: str) -> bool:
+    """Whether a unit comes before another, which stands at this place under this id."""
+    return unit.queue_seq < queue_seq or (unit.queue_seq == queue_seq and unit.id < unit_id)

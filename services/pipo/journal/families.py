@@ -100,6 +100,9 @@ def _born(row: UnitRow, copy: Copy, data: str, at: int) -> UnitRow:
         iteration=row.iteration,
         hops=row.hops,
         upstream=row.upstream,
+        # An ack that came before the split was for the packet, and so for each of its copies.
+        acked_write_no=row.acked_write_no,
+        ack_by=row.ack_by,
         data=data,
     )
 
@@ -123,19 +126,23 @@ def _settle(sheet: Sheet, parent: UnitRow, copies: Copies, at: int) -> None:
     sheet.enter(parent.id, SETTLES, "the end of its last copy", state, at)
     detail = None
     if copies.dead:
-        detail = parent.error = _dead_branch(*copies.dead[0])
+        detail = parent.error = dead_branch_error(*copies.dead[0]).json()
     sheet.event(at, f"packet.{state}", parent.id, None, state, detail)
     ended(sheet, parent, at)
 
 
-def _dead_branch(copy: str, error: str) -> str:
+def dead_branch_error(copy: str, error: str) -> PacketError:
     """The error of a unit whose copy died; that of a copy further down stands as it is (edge 115)."""
     found = msgspec.json.decode(error)
     if found["code"] == DEAD_BRANCH:
-        return error
-    branch = copy.partition(":")[2]
-    message = f"copy {branch} failed: {found['message']}"
-    return PacketError(DEAD_BRANCH, message, None, found["node"], found["attempts"]).json()
+        return PacketError(**found)
+    message = dead_branch_text(copy.partition(":")[2], found["message"])
+    return PacketError(DEAD_BRANCH, message, None, found["node"], found["attempts"])
+
+
+def dead_branch_text(branch: str, message: str) -> str:
+    """What a unit says that dies of a copy (edge 115)."""
+    return f"copy {branch} failed: {message}"
 
 
 def reopened(

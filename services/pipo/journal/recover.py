@@ -17,8 +17,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
+import msgspec
+
 from pipo.journal import patches
 from pipo.journal.rows import Row, Rows
+from pipo.journal.sheet import Copies
+from pipo.journal.statements import COPIES
 from pipo.payload import BadPayload
 
 DATA_BYTES_LIMIT: Final = 64 * 1024 * 1024
@@ -35,7 +39,8 @@ class PendingUnit:
 
     `data` is the data before the step at `cursor`, None where it is left in the journal.
     `attempt` and `retry_at` are those of the step at the cursor (decision 19). A `branched`
-    unit has an empty cursor: its copies stand in the same list, with it as their `parent`.
+    unit has an empty cursor: its open copies stand in the same list, with it as their `parent`,
+    and `copies` says how all of them stand.
     A `held` one waits for the end of the pause, and runs if there is none. `deadline_at` is
     that of its ack, which stands for its write when `acked_write_no` is `write_no`, or one
     more before the write.
@@ -69,6 +74,7 @@ class PendingUnit:
     error: bytes | None
     result: bytes | None
     data: bytes | None
+    copies: Copies | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +90,11 @@ class Recovery:
     pause_reason: str | None = None
     ttl_anchor: int | None = None
 
+    @property
+    def packets(self) -> int:
+        """How many of the units are packets of their own."""
+        return sum(unit.root is None for unit in self.units)
+
 
 _COLUMNS: Final = (
     "id, root, parent, branch, state, coalesce(cursor, ''), coalesce(queue_seq, 0), version, "
@@ -94,7 +105,11 @@ _COLUMNS: Final = (
 
 PENDING_UNITS: Final = f"""
 SELECT CASE state WHEN 'branched' THEN 0 ELSE octet_length(data) END, {_COLUMNS}
-FROM units WHERE {IS_PENDING} ORDER BY queue_seq
+FROM units WHERE {IS_PENDING} ORDER BY queue_seq, id
+"""
+# How the copies of each split unit stand.
+PENDING_COPIES: Final = f"""
+SELECT u.id, json(({COPIES})) FROM units AS u WHERE u.{IS_PENDING} AND u.state = 'branched'
 """
 
 # Births and patches of the pending units up to a place in the queue. A unit's data starts
@@ -124,8 +139,9 @@ FACTS: Final = "SELECT key, value FROM meta WHERE key IN ('pause_reason', 'ttl_a
 
 async def recover(rows: Rows) -> Recovery:
     """The state a run starts from. Raises: Unreadable."""
-    found, marks, states, version, newest, facts = await rows.together(
+    found, split, marks, states, version, newest, facts = await rows.together(
         (PENDING_UNITS, ()),
+        (PENDING_COPIES, ()),
         (MARKS, ()),
         (INPUT_STATE, ()),
         (NEWEST_VERSION, ()),
@@ -133,7 +149,8 @@ async def recover(rows: Rows) -> Recovery:
         (FACTS, ()),
     )
     data = await _data(rows, _resident(found))
-    units = [PendingUnit(*(*row[1:], data.get(row[1]))) for row in found]
+    copies = {unit: Copies.of(msgspec.json.decode(counted)) for unit, counted in split}
+    units = [PendingUnit(*(*row[1:], data.get(row[1]), copies.get(row[1]))) for row in found]
     kept: dict[str, str] = dict(facts)
     anchor = kept.get("ttl_anchor")
     return Recovery(
@@ -156,12 +173,14 @@ async def pause_reason(rows: Rows) -> str | None:
 
 def _resident(found: Iterable[Row]) -> int:
     """The last place in the queue whose payload is loaded; -1 for none."""
-    size, last = 0, -1
+    size, last, before = 0, -1, -1
     for row in found:
         size += row[0] or 0
-        if size > DATA_BYTES_LIMIT and last >= 0:
-            break
-        last = row[7]
+        if row[7] != last:
+            before, last = last, row[7]
+        if size > DATA_BYTES_LIMIT and before >= 0:
+            # All or none of one place: a packet's copies share it.
+            return before
     return last
 
 

@@ -11,7 +11,7 @@ from another: a change enters a unit through `enter`, which holds it to its lega
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
@@ -65,6 +65,12 @@ class Copies(NamedTuple):
     delivered: int = 0
     filtered: int = 0
     dead: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def of(cls, counted: Sequence[Any]) -> Copies:
+        """As the statement that counts them has it."""
+        open_, delivered, filtered, dead = counted
+        return cls(open_, delivered, filtered, tuple((unit, error) for unit, error in dead))
 
     def ended(self, unit: str, state: str, error: str | None) -> Copies:
         """With one open copy fewer."""
@@ -550,6 +556,5 @@ def row_found(values: list[Any]) -> UnitRow:
     row = UnitRow(**fields, was=fields["state"], was_error=error)
     row.was_rare = rare_values(row)
     if copies is not None:
-        open_, delivered, filtered, dead = copies
-        row.copies = Copies(open_, delivered, filtered, tuple((id_, text) for id_, text in dead))
+        row.copies = Copies.of(copies)
     return row

@@ -34,7 +34,7 @@ RETURNING CAST(value AS INTEGER)
 """
 
 # How the copies of a unit stand, as sheet.Copies has it; null for a unit without copies.
-_COPIES = """
+COPIES: Final = """
 SELECT CASE WHEN count(*) > 0 THEN json_array(
     count(*) FILTER (WHERE c.settled_at IS NULL),
     count(*) FILTER (WHERE c.state = 'delivered'),
@@ -51,7 +51,7 @@ EPOCH: Final = "SELECT value FROM meta WHERE key = 'epoch'"
 # error, the copies.
 FIND_UNITS: Final = f"""
 SELECT json_group_array(json_array(
-    {", ".join("u." + name for name in FIXED + MUTABLE)}, u.error, json(({_COPIES}))
+    {", ".join("u." + name for name in FIXED + MUTABLE)}, u.error, json(({COPIES}))
 ))
 FROM json_each(?) AS wanted JOIN units AS u ON u.id = wanted.value
 """

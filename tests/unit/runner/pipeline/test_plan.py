@@ -8,8 +8,7 @@ import pytest
 
 from pipo.connectors import registry
 from pipo.connectors.contract import StepCall
-from pipo.errors import InvalidState
-from pipo_runner.pipeline.plan import FILTERED, SAME, Plan, Rules, make_plan
+from pipo_runner.pipeline.plan import FILTERED, SAME, Branch, Fork, Plan, Rules, make_plan
 from tests.unit.runner.pipeline.rig import FOLDER, PLAIN, TABLE, pipeline_of
 
 
@@ -113,16 +112,51 @@ def test_rules_of_the_output_that_read_meta_are_seen() -> None:
     assert plan_of(body).output_uses_meta
 
 
-def test_fan_out_is_refused_by_its_name() -> None:
+FORKED = f"""
+inputs: {{ a: {{ via: push }}, b: {{ via: push }} }}
+nodes:
+  big: {{ from: [a, r.big], filter: "true" }}
+  all: {{ from: a, filter: "true" }}
+  r:
+    from: b
+    route: {{ big: "data.n > 5", mine: "meta.source == 'me'", nobody: "data.n == 4", rest: else }}
+output: {{ from: [big, all, r.mine, r.big, r.rest], {TABLE} }}
+"""
+
+
+def test_several_takers_are_forks_in_the_order_of_the_file() -> None:
+    plan = plan_of(FORKED)
+    assert plan.first_step == {"a": (Fork("big", "big"), Fork("all", "all")), "b": "r"}
+    assert plan.nodes["r"].follows == ()
+
+
+@pytest.mark.parametrize(
+    ("scope", "result"),
+    [
+        ({"data": {"n": 6}}, Branch((Fork("big", "big"), Fork("output", "$output")))),
+        ({"data": {"n": 1}, "meta": {"source": "me"}}, Branch("$output")),
+        ({"data": {"n": 4}, "meta": {"source": "you"}}, FILTERED),
+        ({"data": {"n": 1}, "meta": {"source": "you"}}, Branch("$output")),
+    ],
+    ids=["both-hold", "one-taker", "nobody-takes-it", "else"],
+)
+def test_a_route_goes_the_first_branch_that_holds(scope: dict[str, Any], result: Any) -> None:
+    route = plan_of(FORKED).nodes["r"]
+    assert route.run(scope, call(scope["data"])) == result
+    assert route.uses_meta
+    assert route.decides
+
+
+def test_a_route_without_a_branch_that_holds_is_an_end() -> None:
     body = f"""
 input: {{ via: push }}
-nodes:
-  one: {{ from: input, filter: "true" }}
-  two: {{ from: input, filter: "true" }}
-output: {{ from: [one, two], {TABLE} }}
+nodes: {{ r: {{ from: input, route: {{ one: "data.n == 1", two: "data.n == 2" }} }} }}
+output: {{ from: [r.one, r.two], {TABLE} }}
 """
-    with pytest.raises(InvalidState, match="'input' feeds both 'one' and 'two'"):
-        plan_of(body)
+    route = plan_of(body).nodes["r"]
+    assert route.run({"data": {"n": 3}}, call({"n": 3})) is FILTERED
+    assert route.run({"data": {"n": 2}}, call({"n": 2})) == Branch("$output")
+    assert not route.uses_meta
 
 
 def test_a_universal_check_has_no_settings() -> None:
