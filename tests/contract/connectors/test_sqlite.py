@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -303,6 +304,32 @@ async def test_a_locked_database_fails_the_whole_group_and_recovers(
     await write(output, where, ("b", {"n": 2}), ("c", {"n": 3}))
     await output.close()
     assert [row[0] for row in rows(where)] == ["a", "b", "c"]
+
+
+async def test_an_attempt_waits_once_for_all_the_locks_it_meets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Edge 168: a writer that goes in time, and then a reader that stays, are one wait."""
+    monkeypatch.setattr("pipo.connectors.sqlite.database.LOCK_WAIT_S", 1.0)
+    where = settings(tmp_path)
+    output = CASE.build(tmp_path)
+    await write(output, where, ("a", {"n": 1}))
+    writer, reader = apsw.Connection(where["path"]), apsw.Connection(where["path"])
+    reader.execute("BEGIN")
+    reader.execute("SELECT * FROM t").fetchall()
+    writer.execute("BEGIN IMMEDIATE")
+    began = time.monotonic()
+    task = asyncio.ensure_future(write(output, where, ("b", {"n": 2}), atomic=True))
+    await asyncio.sleep(0.8)
+    writer.execute("ROLLBACK")
+    with pytest.raises(WriteFailed, match="is locked"):
+        await task
+    assert time.monotonic() - began < 1.5
+    reader.close()
+    writer.close()
+    await write(output, where, ("b", {"n": 2}), atomic=True)
+    await output.close()
+    assert rows(where) == [("a", 1), ("b", 2)]
 
 
 async def test_a_locked_database_holds_up_no_other(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from typing import Any
 
 import apsw
 
+from pipo.clock import Clock
 from pipo.connectors.contract import Refused, WriteFailed
 from pipo.connectors.destination import make_folder
 from pipo.connectors.sqlite import statements
@@ -38,6 +39,7 @@ from pipo.connectors.sqlite.failures import (
     unit_failure,
     whole_failure,
 )
+from pipo.connectors.sqlite.patience import Patience
 from pipo.connectors.sqlite.rows import Row, Shape
 from pipo.connectors.sqlite.standing import Standing, standing
 from pipo.connectors.sqlite.tables import Table, look_up
@@ -52,8 +54,9 @@ _OPEN_ATTEMPTS = 3
 class Database:
     """A database by its path; it is opened when it is first used."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, clock: Clock) -> None:
         self._path = path
+        self._patience = Patience(clock)
         self._standing: Standing | None = None
         self._open: apsw.Connection | None = None
         self._tables: dict[tuple[str, str], Table] = {}
@@ -68,6 +71,7 @@ class Database:
         if self._has_new_triggers:
             self._tables.clear()
             self._has_new_triggers = False
+        self._patience.begin(LOCK_WAIT_S)
         try:
             self._connect()
             if all(self._is_easy(row.shape) for row in rows):
@@ -85,6 +89,7 @@ class Database:
         """
         if standing(self._path) is None:
             return
+        self._patience.begin(LOCK_WAIT_S)
         try:
             self._connect()
             self._query("PRAGMA schema_version")
@@ -94,6 +99,7 @@ class Database:
 
     def close(self) -> None:
         """Closes the database; its rollback journal goes with it, if the file is still ours."""
+        self._patience.begin(LOCK_WAIT_S)
         with suppress(apsw.Error, OSError):
             if self._open is not None and self._is_current():
                 self._drop_journal()
@@ -133,7 +139,7 @@ class Database:
         DELETE a power cut can bring a deleted journal back, and undo a commit. What a table
         refers to must be there: SQLite itself leaves that to each connection.
         """
-        self._connection.setbusytimeout(int(LOCK_WAIT_S * 1000))
+        self._connection.setbusyhandler(self._patience)
         self._query("PRAGMA synchronous = FULL")
         self._query("PRAGMA foreign_keys = ON")
         if self._query("PRAGMA journal_mode") == [("delete",)]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pipo.clock import Clock
 from pipo.connectors.contract import Context, Flush, Output, Refused, WriteFailed, WriteUnit
 from pipo.connectors.lanes import Lanes
 from pipo.connectors.sqlite.database import Database
@@ -14,14 +15,14 @@ DATABASES_OPEN = 64
 
 
 def build(context: Context) -> Output:
-    return SqliteOutput()
+    return SqliteOutput(context.clock)
 
 
 class SqliteOutput:
     """One thread and one connection per database file."""
 
-    def __init__(self) -> None:
-        self._databases = Lanes(Database, limit=DATABASES_OPEN)
+    def __init__(self, clock: Clock) -> None:
+        self._databases = Lanes(lambda path: Database(path, clock), limit=DATABASES_OPEN)
 
     async def open(self, marks: Mapping[str, int]) -> None:
         """Nothing to do: a database is opened when its first group comes."""
