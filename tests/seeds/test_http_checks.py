@@ -55,6 +55,7 @@ PIPELINES = {
     "differs": looks("differs", ', match: { email: "${data.email}" }'),
     "lacking": looks("lacking", ', match: { email: "${data.email}" }'),
     "hung": looks("hung", "", "20s"),
+    "each": looks("each", "", "20s").replace("/each/look", "/each/look?n=${data.n}"),
     "later": looks("later", ", match: here", "10s"),
     "never": looks("never", ", match: here", "700ms"),
     "paced": looks("paced", "", "20s"),
@@ -156,6 +157,18 @@ def test_each_look_times_out_after_5_s(stack: Stack, receiver: Receiver) -> None
     assert end["state"] == "delivered"
     first, second = receiver.at("/hung/look")
     assert 5.0 <= second.at - first.at < 7.0
+
+
+def test_a_slow_look_holds_up_no_other(stack: Stack, receiver: Receiver) -> None:
+    receiver.script(
+        "/each/look", lambda got: Reply(delay_s=60.0 if got.target.endswith("n=0") else 0.0)
+    )
+    slow = push(stack, "each", {"n": 0})
+    wait_for(lambda: receiver.at("/each/look"))
+    ids = [push(stack, "each", {"n": n}) for n in range(1, 31)]
+    for id in ids:
+        assert settled(stack, "each", id, deadline_s=3.0)["state"] == "delivered"
+    assert packet(stack, "each", slow)["state"] == "verifying"
 
 
 @pytest.mark.seed("D041")

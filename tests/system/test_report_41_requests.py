@@ -71,7 +71,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         receiver.fallback = route
         home = folder / "home"
         home.mkdir()
-        bot = {"token": SECRETS["BOT"] + "-own", "api": receiver.url}
+        bot = {"token": f"777:{MARK}own", "api": receiver.url}
         (home / "bots.json").write_text(
             json.dumps(
                 {"telegram": {"default": "a", "bots": {"a": bot, "b": {**bot, "token": "env:BOT"}}}}
