@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pipo.lang.durations import show
@@ -11,18 +11,23 @@ from pipo.lang.templates import Template
 from pipo_runner.pipeline.units import Unit
 
 
-def stall_facts(moving: int, quiet_ms: float, oldest: Unit, now_ms: int) -> dict[str, Any]:
+def oldest_of(moving: Sequence[Unit]) -> Unit:
+    """The unit whose packet was received first."""
+    return min(moving, key=lambda unit: unit.received_at)
+
+
+def stall_facts(moving: Sequence[Unit], quiet_ms: float, now_ms: int) -> dict[str, Any]:
     """The variable `stall` of the message, and the object of the event (edge 231, 232).
 
-    `pending` is how many units should be moving. `duration` and `age` are texts; a step that
+    `pending` is how many packets should be moving, by themselves or in copies. `duration` and `age` are texts; a step that
     has not failed yet has no `last_error`.
     """
+    oldest = oldest_of(moving)
     return {
-        "pending": moving,
+        "pending": len({unit.packet_id for unit in moving}),
         "duration": show(quiet_ms),
         "oldest": {
-            # A copy is named `<packet_id>:<branch>`.
-            "packet_id": oldest.id.partition(":")[0],
+            "packet_id": oldest.packet_id,
             "node": oldest.cursor,
             "age": show(now_ms - oldest.received_at),
             "attempt": oldest.attempt,

@@ -37,7 +37,7 @@ from pipo_runner.pipeline.ledger import Ledger
 from pipo_runner.pipeline.pausing import Pausing
 from pipo_runner.pipeline.scopes import Scopes
 from pipo_runner.pipeline.settling import Pending
-from pipo_runner.pipeline.stall_news import stall_facts, stall_text
+from pipo_runner.pipeline.stall_news import oldest_of, stall_facts, stall_text
 from pipo_runner.pipeline.statistics import Statistics
 from pipo_runner.pipeline.timers import Timers
 from pipo_runner.pipeline.units import Unit
@@ -211,12 +211,12 @@ class Stalling:
         """Tells a stall if there is one; `checker_id` is who noticed, None for this process."""
         if self._recalling or not self._stalled():
             return
-        oldest = min(self._pending.on_their_way(), key=lambda unit: unit.received_at)
+        oldest = oldest_of(self._pending.on_their_way())
         if oldest.attempt and not oldest.last_error:
             self._recalling = True
             self._timers.spawn(self._remember(oldest, checker_id), name="what the oldest met")
             return
-        self._tell(oldest, checker_id)
+        self._tell(checker_id)
 
     async def _remember(self, oldest: Unit, checker_id: str | None) -> None:
         """Its last failed run was an earlier process's: only the journal knows what it met."""
@@ -228,10 +228,9 @@ class Stalling:
 
     # ── telling ──────────────────────────────────────────────────────────────
 
-    def _tell(self, oldest: Unit, checker_id: str | None) -> None:
-        at, seen = self._clock.now_ms(), self._seen()
-        quiet_ms = self._now_ms() - seen.since_ms
-        facts = stall_facts(seen.pending_moving, quiet_ms, oldest, at)
+    def _tell(self, checker_id: str | None) -> None:
+        at, quiet_ms = self._clock.now_ms(), self._now_ms() - self._seen().since_ms
+        facts = stall_facts(self._pending.on_their_way(), quiet_ms, at)
         stats = self._statistics.scope()
         scope = self._scopes.pipeline(self._version()) | {"stats": stats}
         message = stall_text(self._template, scope, facts, self._redact)
