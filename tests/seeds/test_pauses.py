@@ -80,6 +80,10 @@ PIPELINES = {
     "told": TOLD,
     "by-hand": to_file("by-hand", more="buffer: { max: 2 }\n"),
     "backlog": OVERLAP,
+    "stalled": to_file(
+        "stalled",
+        unseen("stalled").replace("300ms", "1m") + "  stall: { after: 500ms, then: pause }\n",
+    ),
     "to-stop": to_file("to-stop"),
     "to-drain": to_file("to-drain"),
 }
@@ -126,6 +130,13 @@ def mend(stack: Stack, name: str) -> None:
         stack.workspace / f"there/{name}.db",
         "CREATE TABLE IF NOT EXISTS t (packet_id TEXT PRIMARY KEY, n INTEGER)",
     )
+
+
+def show(stack: Stack, name: str) -> None:
+    """From now on the pipeline's check passes."""
+    seen = stack.workspace / f"seen/{name}"
+    seen.parent.mkdir(exist_ok=True)
+    seen.touch()
 
 
 def resume(stack: Stack, name: str) -> None:
@@ -289,9 +300,7 @@ def test_a_check_that_fails_pauses_with_its_message(stack: Stack) -> None:
     assert "lost after 3" in shown, shown
     (told,) = events(stack, "at-check", "packet.held")
     assert told["error"]["message"].startswith("lost after 3")
-    seen = stack.workspace / "seen/at-check"
-    seen.parent.mkdir(exist_ok=True)
-    seen.touch()
+    show(stack, "at-check")
     resume(stack, "at-check")
     assert settled(stack, "at-check", id)["state"] == "delivered"
     assert [one["packet_id"] for one in lines(stack.workspace / "out/at-check.jsonl")] == [id]
@@ -395,12 +404,20 @@ def test_a_clean_stop_ends_a_pause(stack: Stack) -> None:
     assert settled(stack, "to-stop", id)["state"] == "delivered"
 
 
+@pytest.mark.seed("L039")
 def test_every_pause_is_recorded_with_its_reason(stack: Stack) -> None:
-    """Those of L039 that are asked for or come from a policy."""
-    for name, reason in (
-        ("at-output", "error at $output"),
-        ("at-check", "error at $verify"),
-        ("by-hand", "manual"),
-        ("to-drain", "agent"),
-    ):
+    id = push(stack, "stalled", {"n": 1})
+    assert paused(stack, "stalled") == "stall"
+    show(stack, "stalled")
+    resume(stack, "stalled")
+    assert settled(stack, "stalled", id)["state"] == "delivered"
+    kept = {
+        "at-output": "error at $output",
+        "at-check": "error at $verify",
+        "at-node": "error at lower",
+        "by-hand": "manual",
+        "to-drain": "agent",
+        "stalled": "stall",
+    }
+    for name, reason in kept.items():
         assert events(stack, name, "pipeline.paused")[0] == {"reason": reason}
