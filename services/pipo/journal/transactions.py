@@ -28,10 +28,12 @@ from pipo.journal import statements
 from pipo.journal.changes import (
     Accepted,
     Change,
+    DeadLettered,
     Delivered,
     Escalated,
     Failed,
     FannedOut,
+    Filtered,
     Held,
     Paused,
     Rejected,
@@ -377,6 +379,12 @@ def _refused(error: BaseException) -> PipoError:
 def _reach_before(kinds: set[type]) -> None:
     if Accepted in kinds:
         crashpoints.reach("accepted.before_commit")
+    if FannedOut in kinds:
+        crashpoints.reach("fanned_out.before_commit")
+    if Filtered in kinds:
+        crashpoints.reach("filtered.before_commit")
+    if DeadLettered in kinds:
+        crashpoints.reach("dead_lettered.before_commit")
     if Delivered in kinds:
         crashpoints.reach("delivered.before_commit")
     if Held in kinds:
@@ -394,6 +402,12 @@ def _reach_before(kinds: set[type]) -> None:
 def _reach_after(kinds: set[type]) -> None:
     if Accepted in kinds:
         crashpoints.reach("accepted.after_commit")
+    if FannedOut in kinds:
+        crashpoints.reach("fanned_out.after_commit")
+    if Filtered in kinds:
+        crashpoints.reach("filtered.after_commit")
+    if DeadLettered in kinds:
+        crashpoints.reach("dead_lettered.after_commit")
     if Written in kinds:
         crashpoints.reach("written.after_commit")
     if Delivered in kinds:

@@ -1,0 +1,157 @@
+"""SIGKILL at every commit of a packet that splits: one copy fails, one is filtered, one is delivered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.packets import inspect
+from tests.stack import Stack, journal_of, query, wait_for
+
+pytestmark = [pytest.mark.crash, pytest.mark.slow, pytest.mark.timeout(120)]
+
+COVERED = frozenset(
+    {
+        "fanned_out.before_commit",
+        "fanned_out.after_commit",
+        "filtered.before_commit",
+        "filtered.after_commit",
+        "dead_lettered.before_commit",
+        "dead_lettered.after_commit",
+    }
+)
+# Points that other tests know too, and at which a split is another thing.
+BESIDE = (
+    "accepted.before_commit",
+    "accepted.after_commit",
+    "output.before_write",
+    "output.after_write",
+    "written.after_commit",
+    "verdict.before_commit",
+    "delivered.before_commit",
+    "delivered.after_commit",
+)
+SPLITS = {"input": "input", "node": "shape"}
+TEXT = """pipo: 1
+name: splits
+input: {{ via: http, with: {{ path: /in }} }}
+nodes:
+  {shape}good: {{ from: {source}, filter: "true" }}
+  none: {{ from: {source}, filter: "false" }}
+  bad: {{ from: {source}, filter: "upper(data.n) == 'X'" }}
+output:
+  from: [good, none, bad]
+  {to}
+  within: 30s
+"""
+SHAPE = 'shape: { from: input, transform: map, with: { data: { n: "${data.n}" } } }\n  '
+KINDS = {
+    "sqlite": (
+        "to: sqlite\n  with: { path: ./splits.db, table: t, create: true }\n"
+        'delivered:\n  check: record_exists\n  with: { where: { packet_id: "${meta.key}" } }'
+    ),
+    "file": (
+        "to: file\n  with: { path: ./splits.txt, format: text }\n"
+        "delivered:\n  check: line_contains\n  with: { value: n }"
+    ),
+}
+# Every packet that has split, with the number of its copies.
+SPLIT_NOW = """
+SELECT u.id, (SELECT count(*) FROM units AS c WHERE c.parent = u.id) AS copies FROM units AS u
+WHERE u.root IS NULL AND (u.state = 'branched' OR copies > 0)
+"""
+
+
+@pytest.fixture
+def stack(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Stack]:
+    split, kind, point = request.param
+    made = Stack(
+        tmp_path,
+        env={"PIPO_CRASH_AT": point, "PIPO_CRASH_ONCE": str(tmp_path / "sprung")},
+        config="engine:\n  restart: { backoff: 1s }\n",
+    )
+    shape = SHAPE if split == "node" else ""
+    text = TEXT.format(shape=shape, source=SPLITS[split], to=KINDS[kind])
+    made.write("splits.pipo", text)
+    try:
+        yield made.start()
+    finally:
+        made.kill_all()
+
+
+CASES = [
+    (split, kind, point)
+    for split in SPLITS
+    for kind in KINDS
+    for point in (*BESIDE, *sorted(COVERED))
+    # At the input a split is no commit of its own.
+    if not (split == "input" and point.startswith("fanned_out"))
+]
+
+
+@pytest.mark.seed("O005", "O050", "O051", "R058")
+@pytest.mark.parametrize(
+    ("stack", "kind"),
+    [pytest.param(case, case[1], id="-".join(case)) for case in CASES],
+    indirect=["stack"],
+)
+def test_a_split_packet_settles_once(stack: Stack, tmp_path: Path, kind: str) -> None:
+    def accepted() -> bool:
+        try:
+            return stack.request("/in/splits/in", b'{"n": 7}', timeout_s=10)[0] == 202
+        except OSError:
+            return False
+
+    first = stack.pipeline_pid("splits")
+    wait_for(accepted, deadline_s=30, what=stack.output())
+    wait_for((tmp_path / "sprung").exists, what="the trap springs")
+    for _, copies in query(journal_of(stack.home, "splits"), SPLIT_NOW):
+        assert copies == 3
+    wait_for(lambda: stack.pipeline_pid("splits") not in (None, first), what="a restart")
+    stats = stack.settle("splits")
+    assert stats["dead_lettered"] == stats["accepted"] > 0
+    assert stats["delivered"] == 0
+    found = stack.get("/api/pipelines/splits/packets?limit=50")["packets"]
+    ids = [one["packet_id"] for one in found]
+    assert len(ids) == stats["accepted"]
+    for id in ids:
+        ends_right(inspect(stack, "splits", id), id)
+    assert records(stack, kind) == sorted(ids)
+
+
+def ends_right(trace: dict[str, Any], id: str) -> None:
+    packet = trace["packet"]
+    assert packet["state"] == "dead_lettered"
+    assert packet["error"]["code"] == "branch.dead_lettered"
+    assert packet["error"]["node"] == "bad"
+    copies = {one["id"]: one for one in trace["copies"]}
+    assert {name: one["state"] for name, one in copies.items()} == {
+        f"{id}:good": "delivered",
+        f"{id}:none": "filtered",
+        f"{id}:bad": "dead_lettered",
+    }
+    own = [event["type"] for event in trace["events"]]
+    assert own.count("packet.fanned_out") == own.count("packet.dead_lettered") == 1
+    assert own[-1] == "packet.dead_lettered"
+    for one in copies.values():
+        types = [event["type"] for event in one["events"]]
+        assert types[0] == "packet.branched"
+        assert sum(type_.removeprefix("packet.") == one["state"] for type_ in types) == 1
+
+
+def records(stack: Stack, kind: str) -> list[str]:
+    """The packets at the destination, each under the key of its one good copy."""
+    if kind == "file":
+        log = stack.workspace / "splits.txt.pipo-keys"
+        text = (stack.workspace / "splits.txt").read_text()
+        keys = [line for line in text.splitlines() if line]
+        assert keys == ['{"n":7}'] * len(keys), (text, log)
+        packets = stack.get("/api/pipelines/splits/packets?limit=50")["packets"]
+        assert len(keys) == len(packets)
+        return sorted(one["packet_id"] for one in packets)
+    rows = query(stack.workspace / "splits.db", "SELECT packet_id FROM t")
+    assert all(key.endswith(":good") for (key,) in rows)
+    return sorted(key.removesuffix(":good") for (key,) in rows)
