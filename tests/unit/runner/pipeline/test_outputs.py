@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import pytest
 
 from pipo.connectors.contract import Output
@@ -45,3 +48,23 @@ async def test_a_packet_goes_where_its_version_says() -> None:
 async def test_one_that_is_not_built_refuses_the_start() -> None:
     with pytest.raises(InvalidState, match="telegram"):
         await Outputs(Built()).open(["telegram"], {})
+
+
+class Wanting(FakeOutput):
+    """Needs a bot."""
+
+    def require(self, settings: Mapping[str, Any]) -> None:
+        if "bot" not in settings:
+            raise InvalidState(f"no bot in {sorted(settings)}")
+
+
+async def test_what_an_output_needs_is_asked_of_the_version_in_force() -> None:
+    plan = Rig().plans.current()
+    for made in (Wanting(), FakeOutput()):
+        outputs = Outputs(lambda name, made=made: made)  # type: ignore[misc]
+        await outputs.open(["sqlite"], {})
+        if isinstance(made, Wanting):
+            with pytest.raises(InvalidState, match=r"no bot in \['create', 'path', 'table'\]"):
+                outputs.require(plan)
+        else:
+            outputs.require(plan)
