@@ -29,6 +29,9 @@ def copies_of(unit: Unit, forks: Sequence[Fork]) -> list[Unit]:
                 cursor=fork.cursor,
                 attempt=0,
                 key=None,
+                write_no=0,
+                # An ack that came before the split is for each copy's first write.
+                acked_write_no=1 if unit.acked else None,
                 entered=0.0,
                 last_error="",
                 stall=None,

@@ -83,6 +83,7 @@ def _check_branches(row: UnitRow, copies: Sequence[Copy]) -> None:
 
 def _born(row: UnitRow, copy: Copy, data: str, at: int) -> UnitRow:
     root = row.root or row.id
+    acked = row.acked_write_no == row.write_no + 1
     return UnitRow(
         id=f"{root}:{copy.branch}",
         state=state_at(copy.cursor),
@@ -100,9 +101,9 @@ def _born(row: UnitRow, copy: Copy, data: str, at: int) -> UnitRow:
         iteration=row.iteration,
         hops=row.hops,
         upstream=row.upstream,
-        # An ack that came before the split was for the packet, and so for each of its copies.
-        acked_write_no=row.acked_write_no,
-        ack_by=row.ack_by,
+        # An ack that came before the split was for the packet: it is for each of its copies.
+        acked_write_no=1 if acked else None,
+        ack_by=row.ack_by if acked else None,
         data=data,
     )
 

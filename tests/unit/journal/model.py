@@ -147,6 +147,7 @@ class Model:
         for copy in copies:
             state = "writing" if copy.cursor == "$output" else "processing"
             made = Thing(state, unit, copy.cursor, iteration=thing.iteration)
+            made.acked = 1 if thing.acked == thing.written + 1 else None
             self.units[f"{packet}:{copy.branch}"] = made
             thing.copies.append(f"{packet}:{copy.branch}")
 

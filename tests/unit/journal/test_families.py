@@ -10,11 +10,13 @@ import pytest
 from pipo.errors import Internal
 from pipo.journal import reads
 from pipo.journal.changes import Change, Copy, PacketError
+from pipo.journal.outcomes import Acknowledged
 from pipo.journal.sheet import IllegalChange, ancestors
 from pipo.journal.sqlite_journal import SqliteJournal
 from tests.unit.journal.packets import (
     AT,
     accepted,
+    acked,
     copies,
     copy_id,
     dead_lettered,
@@ -37,6 +39,24 @@ from tests.unit.journal.recount import counted, recount
 def split(n: int, *branches: str) -> list[Change]:
     """A packet that splits after one step."""
     return [accepted(n), stepped(n, cursor="shape"), fanned_out(n, *branches)]
+
+
+async def test_an_ack_before_the_split_is_for_each_copy(journal: SqliteJournal) -> None:
+    await journal.commit(accepted(1), acked(1, "Ada"), *split(1, "a", "output")[1:])
+    for branch in ("a", "output"):
+        assert await journal.commit(of_copy(acked(1), 1, branch)) == [
+            Acknowledged("processing" if branch == "a" else "writing", already=True)
+        ]
+    found = await journal.rows.rows("SELECT acked_write_no, ack_by FROM units WHERE root <> ''")
+    assert found == [(1, "Ada")] * 2
+
+
+async def test_an_ack_of_an_earlier_write_is_for_no_copy(journal: SqliteJournal) -> None:
+    """A rerun from before the split waits for new acks (decision 12)."""
+    await journal.commit(accepted(1), written(1), acked(1), delivered(1), rerun(1))
+    await journal.commit(stepped(1, cursor="shape"), fanned_out(1, "a", "b"))
+    found = await journal.rows.rows("SELECT acked_write_no, ack_by FROM units WHERE root <> ''")
+    assert found == [(None, None)] * 2
 
 
 def settle(n: int, branch: str, end: str) -> list[Change]:

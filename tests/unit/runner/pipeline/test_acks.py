@@ -656,6 +656,45 @@ async def test_a_restored_pause_moves_nothing_until_the_resume() -> None:
     assert rig.timers.waits_s[0] == 99.0
 
 
+# ── copies ───────────────────────────────────────────────────────────────────
+
+SPLITS = (
+    "input: { via: push }\nnodes:\n"
+    "  first: { from: input, filter: 'data.n > 0' }\n"
+    "  a: { from: first, filter: 'data.n > 0' }\n"
+    "  b: { from: first, filter: 'data.n > 0' }\n"
+    + PARKS.partition("\n")[2].replace("from: input", "from: [a, b]")
+)
+
+
+@pytest.mark.seed("R050")
+async def test_each_copy_waits_for_its_own_ack() -> None:
+    rig = rig_of(SPLITS, auto=True)
+    (unit,) = await parked(rig, {"n": 1})
+    told = asyncio.create_task(rig.parts.intake.settled(unit, 60.0))
+    await ack(rig, f"{unit}:b")
+    await rig.settle()
+    assert moves(rig, f"{unit}:b")[-2:] == ["Acked", "Delivered"]
+    assert moves(rig, f"{unit}:a")[-1] == "AwaitingAck"
+    assert not told.done()
+    await ack(rig, f"{unit}:a")
+    assert await told == Settlement("delivered")
+    assert len(rig.parts.pending) == 0
+
+
+async def test_an_ack_before_the_split_is_for_each_copy() -> None:
+    rig = rig_of(SPLITS, auto=True)
+    rig.parts.executor.close()
+    (unit,) = await rig.accept({"n": 1})
+    await ack(rig, unit)
+    rig.parts.executor.open()
+    await rig.settle()
+    for copy in (f"{unit}:a", f"{unit}:b"):
+        assert moves(rig, copy)[-2:] == ["Written", "Delivered"]
+    assert rig.journal.of(journaled.AwaitingAck) == []
+    assert len(rig.parts.pending) == 0
+
+
 # ── refusals, from a real journal ────────────────────────────────────────────
 
 COMPILED = b'{"delivered":{"check":"%s"}}'
