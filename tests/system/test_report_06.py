@@ -22,6 +22,7 @@ ROWS = (
 output:
   from: same
   to: sqlite
+  batch: { size: 3, within: 2s }
   with: { path: ./out/big.db, table: t, create: true }
   on_error: { retry: 1, delay: 50ms }
 delivered:

@@ -24,6 +24,11 @@ BUSY_TIMEOUT_S = 5.0
 _QUEUE = 64
 # Enough for the largest packet several times over.
 HEAP_BYTES_MAX = 512 * 1024 * 1024
+_LOCKED = frozenset({pysqlite3.SQLITE_BUSY, pysqlite3.SQLITE_LOCKED})
+
+
+class Locked(Unreadable):
+    """Another process kept the file for as long as a lock is waited for."""
 
 
 class BadQuery(Unreadable):
@@ -132,7 +137,8 @@ def _unreadable(path: Path, error: Exception) -> Unreadable:
             f"the query cannot run on {path}: {error}",
             hint="look at its SQL, and at the tables of the file",
         )
-    return Unreadable(f"{path} cannot be read: {error}", hint="try again; look at the disk")
+    kind = Locked if getattr(error, "sqlite_errorcode", 0) & 0xFF in _LOCKED else Unreadable
+    return kind(f"{path} cannot be read: {error}", hint="try again; look at the disk")
 
 
 def _is_plain(error: Exception) -> bool:

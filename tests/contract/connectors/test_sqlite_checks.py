@@ -10,6 +10,7 @@ import asyncio
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -369,6 +370,32 @@ async def test_why_a_query_did_not_pass(sql: str, why: str, value: Any, tmp_path
     assert verdict.evidence["value"] == value
 
 
+async def test_row_count_counts_rows_and_reads_no_number(tmp_path: Path) -> None:
+    """Edge 175: a SELECT of a count is one row, whatever it counted."""
+    await fill(tmp_path)
+    checks = QUERY.build()
+    (one_row,) = await judged(
+        checks, target(tmp_path, "row_count", query="SELECT count(*) FROM t WHERE n > 99")
+    )
+    await checks.close()
+    assert isinstance(one_row, Passed)
+
+
+async def test_a_query_that_fails_costs_its_neighbours_nothing(tmp_path: Path) -> None:
+    await fill(tmp_path)
+    checks = QUERY.build()
+    verdicts = await judged(
+        checks,
+        target(tmp_path, "query", sql="SELECT CAST(x'ff' AS TEXT)"),
+        target(tmp_path, "query", sql="SELECT hex(zeroblob(400000000))"),
+        target(tmp_path, "query", sql="SELECT nope"),
+        target(tmp_path, "query", sql="SELECT 1"),
+        exists(tmp_path, packet_id="a"),
+    )
+    await checks.close()
+    assert [type(verdict) for verdict in verdicts] == [CheckError] * 3 + [Passed] * 2
+
+
 @pytest.mark.parametrize("value", [2, "2", 2.0])
 async def test_a_template_may_make_min(value: Any, tmp_path: Path) -> None:
     await fill(tmp_path)
@@ -458,9 +485,13 @@ async def test_a_database_locked_by_its_writer_is_an_error_after_a_while(
     await fill(tmp_path)
     holder = elsewhere(tmp_path, "BEGIN EXCLUSIVE")
     checks = RECORD_EXISTS.build()
-    (verdict,) = await judged(checks, exists(tmp_path, packet_id="a"))
-    assert isinstance(verdict, CheckError)
-    assert "locked" in verdict.message
+    began = time.monotonic()
+    asked = [target(tmp_path, "query", sql=f"SELECT n + {n} FROM t") for n in range(20)]
+    verdicts = await judged(checks, exists(tmp_path, packet_id="a"), *asked)
+    assert time.monotonic() - began < 1.5, "each target waited for itself"
+    for verdict in verdicts:
+        assert isinstance(verdict, CheckError)
+        assert "locked" in verdict.message
     holder.communicate("", timeout=20)
     (verdict,) = await judged(checks, exists(tmp_path, packet_id="a"))
     assert isinstance(verdict, Passed)

@@ -14,7 +14,7 @@ from pipo.connectors.contract import CheckError, Checks, Judgement, Passed, Pend
 from pipo.connectors.sqlite import lookups
 from pipo.connectors.sqlite.lookups import Wanted, WantedShape
 from pipo.connectors.sqlite.readers import Readers
-from pipo.journal.readonly import ReadonlyRows
+from pipo.journal.readonly import Locked, ReadonlyRows
 from pipo.journal.rows import Unreadable
 
 _NO_ROW = object()
@@ -34,7 +34,8 @@ class SqliteChecks:
         return str(target.output["path"])
 
     async def look(self, place: str, targets: Sequence[Target]) -> list[Seen | CheckError]:
-        looks: list[Seen | CheckError] = [CheckError("not looked at")] * len(targets)
+        looks: dict[int, Seen | CheckError] = {}
+        failure = CheckError("not looked at")
         try:
             async with self._readers.reading(place) as rows:
                 await _look_for_records(rows, place, targets, looks)
@@ -42,8 +43,8 @@ class SqliteChecks:
                     if target.check != "record_exists":
                         looks[n] = await _asked(rows, place, target)
         except (CheckError, Unreadable) as error:
-            return [CheckError(error.message)] * len(targets)
-        return looks
+            failure = CheckError(error.message)
+        return [looks.get(n, failure) for n in range(len(targets))]
 
     def judge(self, target: Target, seen: Seen) -> Judgement:
         match target.check:
@@ -67,7 +68,7 @@ async def _look_for_records(
     rows: ReadonlyRows,
     place: str,
     targets: Sequence[Target],
-    looks: list[Seen | CheckError],
+    looks: dict[int, Seen | CheckError],
 ) -> None:
     wishes: dict[WantedShape, list[tuple[int, Wanted]]] = {}
     for n, target in enumerate(targets):
@@ -89,13 +90,18 @@ async def _look_for_run(
     place: str,
     shape: WantedShape,
     run: Sequence[tuple[int, Wanted]],
-    looks: list[Seen | CheckError],
+    looks: dict[int, Seen | CheckError],
 ) -> None:
-    """Wishes of one shape; what is wrong with one is wrong with all."""
+    """Wishes of one shape; what is wrong with one is wrong with all.
+
+    Raises: Locked, since whoever waits for its turn would wait as long.
+    """
     values = lookups.padded([wish.values for _, wish in run])
     try:
         sql = lookups.which_exist(shape, len(values))
         found = await rows.rows(sql, list(chain.from_iterable(values)))
+    except Locked:
+        raise
     except Unreadable as error:
         failure = CheckError(lookups.explained(error.message, shape[0]))
         for n, _ in run:
@@ -117,7 +123,7 @@ async def _look_for_run(
 
 
 async def _asked(rows: ReadonlyRows, place: str, target: Target) -> Seen | CheckError:
-    """What the author's own query says."""
+    """What the author's own query says. Raises: Locked."""
     try:
         sql = str(target.settings.get("sql") or target.settings.get("query") or "")
         params = lookups.bound(target.settings.get("params") or [])
@@ -129,6 +135,8 @@ async def _asked(rows: ReadonlyRows, place: str, target: Target) -> Seen | Check
             value = found[0][0] if found else _NO_ROW
     except CheckError as error:
         return error
+    except Locked:
+        raise
     except Unreadable as error:
         return CheckError(lookups.explained(error.message, target.output["table"]))
     seen = "no row" if value is _NO_ROW else lookups.shown(value)
