@@ -92,6 +92,21 @@ class PipelineStub:
                 request_serializer=pipo_dot_v1_dot_pipo__pb2.AckRequest.SerializeToString,
                 response_deserializer=pipo_dot_v1_dot_pipo__pb2.AckReply.FromString,
                 _registered_method=True)
+        self.ListDeadLetters = channel.unary_unary(
+                '/pipo.v1.Pipeline/ListDeadLetters',
+                request_serializer=pipo_dot_v1_dot_pipo__pb2.ListDeadLettersRequest.SerializeToString,
+                response_deserializer=pipo_dot_v1_dot_pipo__pb2.ListPacketsReply.FromString,
+                _registered_method=True)
+        self.Replay = channel.unary_unary(
+                '/pipo.v1.Pipeline/Replay',
+                request_serializer=pipo_dot_v1_dot_pipo__pb2.ReplayRequest.SerializeToString,
+                response_deserializer=pipo_dot_v1_dot_pipo__pb2.ReplayReply.FromString,
+                _registered_method=True)
+        self.Purge = channel.unary_unary(
+                '/pipo.v1.Pipeline/Purge',
+                request_serializer=pipo_dot_v1_dot_pipo__pb2.PurgeRequest.SerializeToString,
+                response_deserializer=pipo_dot_v1_dot_pipo__pb2.PurgeReply.FromString,
+                _registered_method=True)
         self.ListPackets = channel.unary_unary(
                 '/pipo.v1.Pipeline/ListPackets',
                 request_serializer=pipo_dot_v1_dot_pipo__pb2.ListPacketsRequest.SerializeToString,
@@ -192,6 +207,24 @@ class PipelineServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListDeadLetters(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Replay(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Purge(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListPackets(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -280,6 +313,21 @@ def add_PipelineServicer_to_server(servicer, server):
                     servicer.Ack,
                     request_deserializer=pipo_dot_v1_dot_pipo__pb2.AckRequest.FromString,
                     response_serializer=pipo_dot_v1_dot_pipo__pb2.AckReply.SerializeToString,
+            ),
+            'ListDeadLetters': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListDeadLetters,
+                    request_deserializer=pipo_dot_v1_dot_pipo__pb2.ListDeadLettersRequest.FromString,
+                    response_serializer=pipo_dot_v1_dot_pipo__pb2.ListPacketsReply.SerializeToString,
+            ),
+            'Replay': grpc.unary_unary_rpc_method_handler(
+                    servicer.Replay,
+                    request_deserializer=pipo_dot_v1_dot_pipo__pb2.ReplayRequest.FromString,
+                    response_serializer=pipo_dot_v1_dot_pipo__pb2.ReplayReply.SerializeToString,
+            ),
+            'Purge': grpc.unary_unary_rpc_method_handler(
+                    servicer.Purge,
+                    request_deserializer=pipo_dot_v1_dot_pipo__pb2.PurgeRequest.FromString,
+                    response_serializer=pipo_dot_v1_dot_pipo__pb2.PurgeReply.SerializeToString,
             ),
             'ListPackets': grpc.unary_unary_rpc_method_handler(
                     servicer.ListPackets,
@@ -604,6 +652,87 @@ class Pipeline:
             '/pipo.v1.Pipeline/Ack',
             pipo_dot_v1_dot_pipo__pb2.AckRequest.SerializeToString,
             pipo_dot_v1_dot_pipo__pb2.AckReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListDeadLetters(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pipo.v1.Pipeline/ListDeadLetters',
+            pipo_dot_v1_dot_pipo__pb2.ListDeadLettersRequest.SerializeToString,
+            pipo_dot_v1_dot_pipo__pb2.ListPacketsReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Replay(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pipo.v1.Pipeline/Replay',
+            pipo_dot_v1_dot_pipo__pb2.ReplayRequest.SerializeToString,
+            pipo_dot_v1_dot_pipo__pb2.ReplayReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Purge(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pipo.v1.Pipeline/Purge',
+            pipo_dot_v1_dot_pipo__pb2.PurgeRequest.SerializeToString,
+            pipo_dot_v1_dot_pipo__pb2.PurgeReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -54,6 +54,9 @@ class PipelineStub:
     Pause: _grpc.UnaryUnaryMultiCallable[_pipo_pb2.PauseRequest, _pipo_pb2.PauseReply]
     Resume: _grpc.UnaryUnaryMultiCallable[_pipo_pb2.ResumeRequest, _pipo_pb2.ResumeReply]
     Ack: _grpc.UnaryUnaryMultiCallable[_pipo_pb2.AckRequest, _pipo_pb2.AckReply]
+    ListDeadLetters: _grpc.UnaryUnaryMultiCallable[_pipo_pb2.ListDeadLettersRequest, _pipo_pb2.ListPacketsReply]
+    Replay: _grpc.UnaryUnaryMultiCallable[_pipo_pb2.ReplayRequest, _pipo_pb2.ReplayReply]
+    Purge: _grpc.UnaryUnaryMultiCallable[_pipo_pb2.PurgeRequest, _pipo_pb2.PurgeReply]
     ListPackets: _grpc.UnaryUnaryMultiCallable[_pipo_pb2.ListPacketsRequest, _pipo_pb2.ListPacketsReply]
     Inspect: _grpc.UnaryUnaryMultiCallable[_pipo_pb2.InspectRequest, _packet_pb2.Trace]
     ListEvents: _grpc.UnaryUnaryMultiCallable[_pipo_pb2.ListEventsRequest, _pipo_pb2.ListEventsReply]
@@ -79,6 +82,9 @@ class PipelineAsyncStub(PipelineStub):
     Pause: _aio.UnaryUnaryMultiCallable[_pipo_pb2.PauseRequest, _pipo_pb2.PauseReply]  # type: ignore[assignment]
     Resume: _aio.UnaryUnaryMultiCallable[_pipo_pb2.ResumeRequest, _pipo_pb2.ResumeReply]  # type: ignore[assignment]
     Ack: _aio.UnaryUnaryMultiCallable[_pipo_pb2.AckRequest, _pipo_pb2.AckReply]  # type: ignore[assignment]
+    ListDeadLetters: _aio.UnaryUnaryMultiCallable[_pipo_pb2.ListDeadLettersRequest, _pipo_pb2.ListPacketsReply]  # type: ignore[assignment]
+    Replay: _aio.UnaryUnaryMultiCallable[_pipo_pb2.ReplayRequest, _pipo_pb2.ReplayReply]  # type: ignore[assignment]
+    Purge: _aio.UnaryUnaryMultiCallable[_pipo_pb2.PurgeRequest, _pipo_pb2.PurgeReply]  # type: ignore[assignment]
     ListPackets: _aio.UnaryUnaryMultiCallable[_pipo_pb2.ListPacketsRequest, _pipo_pb2.ListPacketsReply]  # type: ignore[assignment]
     Inspect: _aio.UnaryUnaryMultiCallable[_pipo_pb2.InspectRequest, _packet_pb2.Trace]  # type: ignore[assignment]
     ListEvents: _aio.UnaryUnaryMultiCallable[_pipo_pb2.ListEventsRequest, _pipo_pb2.ListEventsReply]  # type: ignore[assignment]
@@ -167,6 +173,27 @@ class PipelineServicer(metaclass=_abc_1.ABCMeta):
         request: _pipo_pb2.AckRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_pipo_pb2.AckReply, _abc.Awaitable[_pipo_pb2.AckReply]]: ...
+
+    @_abc_1.abstractmethod
+    def ListDeadLetters(
+        self,
+        request: _pipo_pb2.ListDeadLettersRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pipo_pb2.ListPacketsReply, _abc.Awaitable[_pipo_pb2.ListPacketsReply]]: ...
+
+    @_abc_1.abstractmethod
+    def Replay(
+        self,
+        request: _pipo_pb2.ReplayRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pipo_pb2.ReplayReply, _abc.Awaitable[_pipo_pb2.ReplayReply]]: ...
+
+    @_abc_1.abstractmethod
+    def Purge(
+        self,
+        request: _pipo_pb2.PurgeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pipo_pb2.PurgeReply, _abc.Awaitable[_pipo_pb2.PurgeReply]]: ...
 
     @_abc_1.abstractmethod
     def ListPackets(

@@ -913,6 +913,236 @@ class ListPacketsReply(_message.Message):
 Global___ListPacketsReply: _TypeAlias = ListPacketsReply  # noqa: Y015
 
 @_typing.final
+class ListDeadLettersRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PIPELINE_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    AFTER_FIELD_NUMBER: _builtins.int
+    pipeline: _builtins.str
+    limit: _builtins.int
+    """1 to 1000; 0 means 50."""
+    after: _builtins.str
+    """The id the page starts after."""
+    def __init__(
+        self,
+        *,
+        pipeline: _builtins.str = ...,
+        limit: _builtins.int = ...,
+        after: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "limit", b"limit", "pipeline", b"pipeline"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListDeadLettersRequest: _TypeAlias = ListDeadLettersRequest  # noqa: Y015
+
+@_typing.final
+class ReplayRequest(_message.Message):
+    """Either `ids` or `all`."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PIPELINE_FIELD_NUMBER: _builtins.int
+    IDS_FIELD_NUMBER: _builtins.int
+    ALL_FIELD_NUMBER: _builtins.int
+    BY_FIELD_NUMBER: _builtins.int
+    pipeline: _builtins.str
+    all: _builtins.bool
+    """Every one that is dead now; one that dies again meanwhile is left alone."""
+    by: _builtins.str
+    """Who replays, kept up to 200 characters; `api` when empty."""
+    @_builtins.property
+    def ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """1 to 1000 dead letters: all of them are replayed, or none."""
+
+    def __init__(
+        self,
+        *,
+        pipeline: _builtins.str = ...,
+        ids: _abc.Iterable[_builtins.str] | None = ...,
+        all: _builtins.bool = ...,
+        by: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["all", b"all", "by", b"by", "ids", b"ids", "pipeline", b"pipeline"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReplayRequest: _TypeAlias = ReplayRequest  # noqa: Y015
+
+@_typing.final
+class ReplayReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REPLAYED_FIELD_NUMBER: _builtins.int
+    PACKETS_FIELD_NUMBER: _builtins.int
+    SKIPPED_FIELD_NUMBER: _builtins.int
+    replayed: _builtins.int
+    @_builtins.property
+    def packets(self) -> _containers.RepeatedCompositeFieldContainer[Global___ReplayedPacket]:
+        """At most 100 of them."""
+
+    @_builtins.property
+    def skipped(self) -> _containers.RepeatedCompositeFieldContainer[Global___SkippedPacket]:
+        """Of `all`, those that were left; at most 100."""
+
+    def __init__(
+        self,
+        *,
+        replayed: _builtins.int = ...,
+        packets: _abc.Iterable[Global___ReplayedPacket] | None = ...,
+        skipped: _abc.Iterable[Global___SkippedPacket] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["packets", b"packets", "replayed", b"replayed", "skipped", b"skipped"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReplayReply: _TypeAlias = ReplayReply  # noqa: Y015
+
+@_typing.final
+class ReplayedPacket(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PACKET_ID_FIELD_NUMBER: _builtins.int
+    UNITS_FIELD_NUMBER: _builtins.int
+    packet_id: _builtins.str
+    @_builtins.property
+    def units(self) -> _containers.RepeatedCompositeFieldContainer[Global___ReplayedUnit]:
+        """What runs again: the packet itself, or those of its copies that were dead."""
+
+    def __init__(
+        self,
+        *,
+        packet_id: _builtins.str = ...,
+        units: _abc.Iterable[Global___ReplayedUnit] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["packet_id", b"packet_id", "units", b"units"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReplayedPacket: _TypeAlias = ReplayedPacket  # noqa: Y015
+
+@_typing.final
+class ReplayedUnit(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    NODE_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    """A packet, or a copy of one: `<packet_id>:<branch>`."""
+    node: _builtins.str
+    """The step it goes on at: a node id, or `$output`."""
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        node: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "node", b"node"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReplayedUnit: _TypeAlias = ReplayedUnit  # noqa: Y015
+
+@_typing.final
+class SkippedPacket(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PACKET_ID_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    packet_id: _builtins.str
+    reason: _builtins.str
+    def __init__(
+        self,
+        *,
+        packet_id: _builtins.str = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["packet_id", b"packet_id", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SkippedPacket: _TypeAlias = SkippedPacket  # noqa: Y015
+
+@_typing.final
+class PurgeRequest(_message.Message):
+    """Either `ids` or `all`."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PIPELINE_FIELD_NUMBER: _builtins.int
+    IDS_FIELD_NUMBER: _builtins.int
+    ALL_FIELD_NUMBER: _builtins.int
+    BY_FIELD_NUMBER: _builtins.int
+    pipeline: _builtins.str
+    all: _builtins.bool
+    """Every one that is dead now."""
+    by: _builtins.str
+    """Who purges, kept up to 200 characters; `api` when empty."""
+    @_builtins.property
+    def ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """1 to 1000 dead letters: all of them are purged, or none."""
+
+    def __init__(
+        self,
+        *,
+        pipeline: _builtins.str = ...,
+        ids: _abc.Iterable[_builtins.str] | None = ...,
+        all: _builtins.bool = ...,
+        by: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["all", b"all", "by", b"by", "ids", b"ids", "pipeline", b"pipeline"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PurgeRequest: _TypeAlias = PurgeRequest  # noqa: Y015
+
+@_typing.final
+class PurgeReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PURGED_FIELD_NUMBER: _builtins.int
+    PACKET_IDS_FIELD_NUMBER: _builtins.int
+    SKIPPED_FIELD_NUMBER: _builtins.int
+    purged: _builtins.int
+    @_builtins.property
+    def packet_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """At most 100 of them."""
+
+    @_builtins.property
+    def skipped(self) -> _containers.RepeatedCompositeFieldContainer[Global___SkippedPacket]:
+        """Of `all`, those that were left; at most 100."""
+
+    def __init__(
+        self,
+        *,
+        purged: _builtins.int = ...,
+        packet_ids: _abc.Iterable[_builtins.str] | None = ...,
+        skipped: _abc.Iterable[Global___SkippedPacket] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["packet_ids", b"packet_ids", "purged", b"purged", "skipped", b"skipped"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PurgeReply: _TypeAlias = PurgeReply  # noqa: Y015
+
+@_typing.final
 class InspectRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -96,6 +96,21 @@ class PipoStub:
                 request_serializer=pipo_dot_v1_dot_pipo__pb2.AckRequest.SerializeToString,
                 response_deserializer=pipo_dot_v1_dot_pipo__pb2.AckReply.FromString,
                 _registered_method=True)
+        self.ListDeadLetters = channel.unary_unary(
+                '/pipo.v1.Pipo/ListDeadLetters',
+                request_serializer=pipo_dot_v1_dot_pipo__pb2.ListDeadLettersRequest.SerializeToString,
+                response_deserializer=pipo_dot_v1_dot_pipo__pb2.ListPacketsReply.FromString,
+                _registered_method=True)
+        self.Replay = channel.unary_unary(
+                '/pipo.v1.Pipo/Replay',
+                request_serializer=pipo_dot_v1_dot_pipo__pb2.ReplayRequest.SerializeToString,
+                response_deserializer=pipo_dot_v1_dot_pipo__pb2.ReplayReply.FromString,
+                _registered_method=True)
+        self.Purge = channel.unary_unary(
+                '/pipo.v1.Pipo/Purge',
+                request_serializer=pipo_dot_v1_dot_pipo__pb2.PurgeRequest.SerializeToString,
+                response_deserializer=pipo_dot_v1_dot_pipo__pb2.PurgeReply.FromString,
+                _registered_method=True)
         self.ListPackets = channel.unary_unary(
                 '/pipo.v1.Pipo/ListPackets',
                 request_serializer=pipo_dot_v1_dot_pipo__pb2.ListPacketsRequest.SerializeToString,
@@ -216,6 +231,27 @@ class PipoServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListDeadLetters(self, request, context):
+        """One page of the dead-letter queue, newest first.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Replay(self, request, context):
+        """Puts dead letters back in flight, at the step that they failed at.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Purge(self, request, context):
+        """Deletes dead letters for good; one event of each stays.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListPackets(self, request, context):
         """Packets of a pipeline, newest first, paged.
         """
@@ -320,6 +356,21 @@ def add_PipoServicer_to_server(servicer, server):
                     servicer.Ack,
                     request_deserializer=pipo_dot_v1_dot_pipo__pb2.AckRequest.FromString,
                     response_serializer=pipo_dot_v1_dot_pipo__pb2.AckReply.SerializeToString,
+            ),
+            'ListDeadLetters': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListDeadLetters,
+                    request_deserializer=pipo_dot_v1_dot_pipo__pb2.ListDeadLettersRequest.FromString,
+                    response_serializer=pipo_dot_v1_dot_pipo__pb2.ListPacketsReply.SerializeToString,
+            ),
+            'Replay': grpc.unary_unary_rpc_method_handler(
+                    servicer.Replay,
+                    request_deserializer=pipo_dot_v1_dot_pipo__pb2.ReplayRequest.FromString,
+                    response_serializer=pipo_dot_v1_dot_pipo__pb2.ReplayReply.SerializeToString,
+            ),
+            'Purge': grpc.unary_unary_rpc_method_handler(
+                    servicer.Purge,
+                    request_deserializer=pipo_dot_v1_dot_pipo__pb2.PurgeRequest.FromString,
+                    response_serializer=pipo_dot_v1_dot_pipo__pb2.PurgeReply.SerializeToString,
             ),
             'ListPackets': grpc.unary_unary_rpc_method_handler(
                     servicer.ListPackets,
@@ -677,6 +728,87 @@ class Pipo:
             '/pipo.v1.Pipo/Ack',
             pipo_dot_v1_dot_pipo__pb2.AckRequest.SerializeToString,
             pipo_dot_v1_dot_pipo__pb2.AckReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListDeadLetters(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pipo.v1.Pipo/ListDeadLetters',
+            pipo_dot_v1_dot_pipo__pb2.ListDeadLettersRequest.SerializeToString,
+            pipo_dot_v1_dot_pipo__pb2.ListPacketsReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Replay(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pipo.v1.Pipo/Replay',
+            pipo_dot_v1_dot_pipo__pb2.ReplayRequest.SerializeToString,
+            pipo_dot_v1_dot_pipo__pb2.ReplayReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Purge(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pipo.v1.Pipo/Purge',
+            pipo_dot_v1_dot_pipo__pb2.PurgeRequest.SerializeToString,
+            pipo_dot_v1_dot_pipo__pb2.PurgeReply.FromString,
             options,
             channel_credentials,
             insecure,

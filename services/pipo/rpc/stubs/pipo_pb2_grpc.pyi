@@ -60,6 +60,12 @@ class PipoStub:
     """Sends packets for one pipeline; answers come as they are journaled, in any order."""
     Ack: _grpc.UnaryUnaryMultiCallable[_pipo_pb2.AckRequest, _pipo_pb2.AckReply]
     """Confirms a delivery that waits for it (`check: external`); answers once it is journaled."""
+    ListDeadLetters: _grpc.UnaryUnaryMultiCallable[_pipo_pb2.ListDeadLettersRequest, _pipo_pb2.ListPacketsReply]
+    """One page of the dead-letter queue, newest first."""
+    Replay: _grpc.UnaryUnaryMultiCallable[_pipo_pb2.ReplayRequest, _pipo_pb2.ReplayReply]
+    """Puts dead letters back in flight, at the step that they failed at."""
+    Purge: _grpc.UnaryUnaryMultiCallable[_pipo_pb2.PurgeRequest, _pipo_pb2.PurgeReply]
+    """Deletes dead letters for good; one event of each stays."""
     ListPackets: _grpc.UnaryUnaryMultiCallable[_pipo_pb2.ListPacketsRequest, _pipo_pb2.ListPacketsReply]
     """Packets of a pipeline, newest first, paged."""
     Inspect: _grpc.UnaryUnaryMultiCallable[_pipo_pb2.InspectRequest, _packet_pb2.Trace]
@@ -102,6 +108,12 @@ class PipoAsyncStub(PipoStub):
     """Sends packets for one pipeline; answers come as they are journaled, in any order."""
     Ack: _aio.UnaryUnaryMultiCallable[_pipo_pb2.AckRequest, _pipo_pb2.AckReply]  # type: ignore[assignment]
     """Confirms a delivery that waits for it (`check: external`); answers once it is journaled."""
+    ListDeadLetters: _aio.UnaryUnaryMultiCallable[_pipo_pb2.ListDeadLettersRequest, _pipo_pb2.ListPacketsReply]  # type: ignore[assignment]
+    """One page of the dead-letter queue, newest first."""
+    Replay: _aio.UnaryUnaryMultiCallable[_pipo_pb2.ReplayRequest, _pipo_pb2.ReplayReply]  # type: ignore[assignment]
+    """Puts dead letters back in flight, at the step that they failed at."""
+    Purge: _aio.UnaryUnaryMultiCallable[_pipo_pb2.PurgeRequest, _pipo_pb2.PurgeReply]  # type: ignore[assignment]
+    """Deletes dead letters for good; one event of each stays."""
     ListPackets: _aio.UnaryUnaryMultiCallable[_pipo_pb2.ListPacketsRequest, _pipo_pb2.ListPacketsReply]  # type: ignore[assignment]
     """Packets of a pipeline, newest first, paged."""
     Inspect: _aio.UnaryUnaryMultiCallable[_pipo_pb2.InspectRequest, _packet_pb2.Trace]  # type: ignore[assignment]
@@ -213,6 +225,30 @@ class PipoServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_pipo_pb2.AckReply, _abc.Awaitable[_pipo_pb2.AckReply]]:
         """Confirms a delivery that waits for it (`check: external`); answers once it is journaled."""
+
+    @_abc_1.abstractmethod
+    def ListDeadLetters(
+        self,
+        request: _pipo_pb2.ListDeadLettersRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pipo_pb2.ListPacketsReply, _abc.Awaitable[_pipo_pb2.ListPacketsReply]]:
+        """One page of the dead-letter queue, newest first."""
+
+    @_abc_1.abstractmethod
+    def Replay(
+        self,
+        request: _pipo_pb2.ReplayRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pipo_pb2.ReplayReply, _abc.Awaitable[_pipo_pb2.ReplayReply]]:
+        """Puts dead letters back in flight, at the step that they failed at."""
+
+    @_abc_1.abstractmethod
+    def Purge(
+        self,
+        request: _pipo_pb2.PurgeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pipo_pb2.PurgeReply, _abc.Awaitable[_pipo_pb2.PurgeReply]]:
+        """Deletes dead letters for good; one event of each stays."""
 
     @_abc_1.abstractmethod
     def ListPackets(
