@@ -247,6 +247,16 @@ async def test_redirects_end(checks: HttpChecks, receiver: Receiver) -> None:
     assert len(receiver.got) == 4
 
 
+async def test_the_time_limit_is_that_of_all_redirects(
+    checks: HttpChecks, receiver: Receiver
+) -> None:
+    receiver.script("/a", Reply(302, headers={"Location": "/a"}, delay_s=0.3))
+    began = time.monotonic()
+    told = why(await one(checks, follow_up(f"{receiver.url}/a")))
+    assert told == f"GET {receiver.url}/a: no answer within 0.5 s"
+    assert SHORT_S <= time.monotonic() - began < 0.9
+
+
 async def test_one_question_is_asked_once_for_all(checks: HttpChecks, receiver: Receiver) -> None:
     receiver.script("/all", Reply(200, '["a","b"]'))
     targets = [follow_up(f"{receiver.url}/all", match=[word]) for word in ("a", "b", "c")]

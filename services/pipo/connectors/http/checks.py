@@ -11,6 +11,7 @@ address inside is asked.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import re
 from collections.abc import Sequence
@@ -81,6 +82,7 @@ class HttpChecks:
 
     def __init__(self, clock: Clock, *, timeout_s: float = TIMEOUT_S) -> None:
         self._clock = clock
+        self._timeout_s = timeout_s
         self._sender = Sender(timeout_s=timeout_s)
 
     def place(self, target: Target) -> str:
@@ -120,6 +122,15 @@ class HttpChecks:
         except ConnectorError as error:
             raise CheckError(_with_hint(error)) from error
         await self._sender.open()
+        try:
+            # Redirects included: the checker gives up a look that takes longer.
+            async with asyncio.timeout(self._timeout_s):
+                return await self._asked(request, target)
+        except TimeoutError as error:
+            late = f"{request.shown}: no answer within {self._timeout_s:g} s"
+            raise CheckError(late) from error
+
+    async def _asked(self, request: Request, target: Target) -> Found:
         success = target.settings.get("success", statuses.DEFAULT)
         for _ in range(REDIRECTS_MAX + 1):
             answer = await self._sender.ask(request, body_limit=BODY_BYTES_MAX)
