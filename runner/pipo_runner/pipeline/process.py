@@ -467,7 +467,7 @@ class PipelineProcess:
         self._timers.cancel_waits()
         self.parts.batches.wind_up()
         grace_s = NOW_GRACE_S if end.kind == "now" else self._config.stop_timeout_s
-        await self.parts.writing.idle(grace_s)
+        rested = await self.parts.writing.idle(grace_s)
         self.parts.pending.release_waits()
         last = Failed if end.kind == "halt" else Stopped
         await self._journal.commit(last(end.reason, self._clock.now_ms()))
@@ -476,8 +476,11 @@ class PipelineProcess:
         self._timers.end_reading()
         if self._server is not None:
             await self._server.stop(REQUESTS_GRACE_S)
-        await self._timers.close(REQUESTS_GRACE_S)
-        await self._outputs.close()
+        await self._timers.close(REQUESTS_GRACE_S if rested else 0.0)
+        if rested:
+            await self._outputs.close()
+        # Else a destination holds a write up, and closing it would wait for that: it is left
+        # as a kill leaves it, and the keys tell the next start what was written (O074).
         await self._journal.close(clean=True)
 
     async def _close_inputs(self) -> None:
