@@ -50,6 +50,20 @@ delivered: { check: external, within: 1s }
     "sure": "input: { via: push }\noutput: { from: input, to: sqlite, "
     "with: { path: ./sure.db, table: t, create: true } }\n",
     "halted": parks("halted", "  within: 1h\n"),
+    "split": """\
+input: { via: push }
+nodes:
+  a: { from: input, filter: "data.n > 0" }
+  b: { from: input, filter: "data.n > 0" }
+output:
+  from: [a, b]
+  to: sqlite
+  with: { path: ./split.db, table: t, create: true }
+delivered: { check: external, within: 1h }
+""",
+    "batched": parks("batched", "  within: 1h\n").replace(
+        "delivered:", "  batch: { size: 3, within: 30s }\ndelivered:"
+    ),
 }
 
 
@@ -75,8 +89,12 @@ def stack(tmp_path_factory: pytest.TempPathFactory, receiver: Receiver) -> Itera
 def waiting(stack: Stack, pipeline: str, data: Any = None) -> str:
     """A packet that is parked."""
     id = push(stack, pipeline, data or {"n": 7})
-    wait_for(lambda: packet(stack, pipeline, id)["state"] == "verifying")
+    parked(stack, pipeline, id)
     return id
+
+
+def parked(stack: Stack, pipeline: str, id: str) -> None:
+    wait_for(lambda: packet(stack, pipeline, id)["state"] == "verifying")
 
 
 def ack(stack: Stack, pipeline: str, **fields: Any) -> tuple[int, dict[str, Any]]:
@@ -180,12 +198,42 @@ def test_within_counts_from_the_write_and_an_early_ack_delivers_on_arrival(
     # Both are held up before the output for longer than `within`.
     wait_for(lambda: stack.stats("slow")["oldest_pending_ms"] > 1500)
     gate.set()
-    wait_for(lambda: packet(stack, "slow", held)["state"] == "verifying")
+    parked(stack, "slow", held)
     assert ack(stack, "slow", packet_id=held)[0] == 200
     for id in (early, held):
         assert settled(stack, "slow", id)["state"] == "delivered"
     assert "delivery.awaiting_ack" not in events(stack, "slow", early)
     assert "delivery.awaiting_ack" in events(stack, "slow", held)
+
+
+@pytest.mark.seed("R050")
+def test_a_copy_is_acked_by_its_output_key(stack: Stack) -> None:
+    id = push(stack, "split", {"n": 1})
+    wait_for(lambda: stack.get("/api/pipelines/split")["runner"]["awaiting_ack"] == 2)
+    status, told = ack(stack, "split", packet_id=id)
+    assert (status, told["code"]) == (409, "invalid_state")
+    assert told["hint"] == f"ack its copies: {id}:a (verifying), {id}:b (verifying)"
+    assert stack.pipo("ack", "split", f"{id}:b").returncode == 0
+
+    def copies() -> dict[str, str]:
+        return {one["branch"]: one["state"] for one in inspect(stack, "split", id)["copies"]}
+
+    wait_for(lambda: copies() == {"a": "verifying", "b": "delivered"})
+    assert packet(stack, "split", id)["state"] == "branched"
+    assert ack(stack, "split", packet_id=f"{id}:a")[0] == 200
+    assert settled(stack, "split", id)["state"] == "delivered"
+    assert ack(stack, "split", packet_id=id)[0] == 409
+
+
+def test_a_batch_parks_each_of_its_packets(stack: Stack) -> None:
+    ids = [push(stack, "batched", {"n": n}) for n in range(3)]
+    # The first one is acked while it waits for the others, or just after.
+    assert ack(stack, "batched", packet_id=ids[0])[0] == 200
+    wait_for(lambda: packet(stack, "batched", ids[0])["state"] == "delivered")
+    for id in ids[1:]:
+        parked(stack, "batched", id)
+        assert ack(stack, "batched", packet_id=id)[0] == 200
+        assert settled(stack, "batched", id)["state"] == "delivered"
 
 
 @pytest.mark.seed("D052")
