@@ -20,7 +20,6 @@ import pytest
 
 from pipo.connectors.contract import CheckError, Passed, Pending, Target
 from pipo.connectors.sqlite.checks import SqliteChecks
-from pipo.connectors.sqlite.lookups import padded, rows_max
 from pipo.payload import encode
 from tests.contract.connectors import contract
 from tests.contract.connectors.contract import CheckCase, OutputCase, judged, write
@@ -467,15 +466,6 @@ async def test_wishes_of_many_shapes_are_told_apart(tmp_path: Path) -> None:
     await checks.close()
     kinds = [Passed, Pending, Passed, CheckError, Passed]
     assert [type(verdict) for verdict in verdicts] == kinds * 60
-
-
-async def test_a_group_of_any_size_meets_few_statements() -> None:
-    shape = ("t", ("a", "b", "c"))
-    sizes = {len(padded([(1, 2, 3)] * count)) for count in range(1, 513)}
-    assert sizes == {1 << n for n in range(10)}
-    assert all(size <= rows_max(shape) for size in sizes)
-    assert rows_max(shape) == 8192
-    assert rows_max(("t", tuple(f"c{n}" for n in range(2_000)))) == 8
 
 
 async def test_a_database_locked_by_its_writer_is_an_error_after_a_while(

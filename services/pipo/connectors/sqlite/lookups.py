@@ -49,7 +49,7 @@ def bound(values: Iterable[Any]) -> tuple[Value, ...]:
 
 def rows_max(shape: WantedShape) -> int:
     """How many rows one query may ask for: a power of two."""
-    return 1 << (_VARIABLES_MAX // len(shape[1])).bit_length() - 1 if shape[1] else 1
+    return 1 << max(1, _VARIABLES_MAX // len(shape[1])).bit_length() - 1
 
 
 def padded(values: Sequence[Sequence[Value]]) -> Sequence[Sequence[Value]]:
