@@ -53,6 +53,17 @@ def to_http(path: str, more: str = "", *, under: str = "", nodes: str = "") -> s
 KEYED = ', headers: { idempotency-key: "${data.order_id}" }'
 SEEN = 'delivered:\n  check: follow_up\n  with: { url: "${env.STUB}/seen?key=${meta.key}" }\n'
 EARLIER = 'nodes: { last: { from: input, transform: map, with: { data: { order_id: "${data.order_id}", key: "${meta.key}" } } } }\n'
+FANNED = """\
+input: { via: push }
+nodes:
+  a: { from: input, transform: map, with: { data: { key: "${meta.key}" } } }
+  b: { from: input, transform: map, with: { data: { key: "${meta.key}" } } }
+output:
+  from: [a, b]
+  to: http
+  with: { url: "${env.STUB}/fanned" }
+  on_error: { retry: 1, delay: 100ms }
+"""
 PIPELINES = {
     "snippet": SNIPPET.replace("https://crm.example.com", "${env.STUB}"),
     "plain": to_http("/plain"),
@@ -60,6 +71,7 @@ PIPELINES = {
     "retried": to_http("/retried", under="  on_error: { retry: 2, delay: 100ms }\n"),
     "killed": to_http("/killed"),
     "keyed": to_http("/keyed", KEYED, under=SEEN, nodes=EARLIER),
+    "fanned": FANNED,
     "refused": to_http("/refused", under="  on_error: { retry: 1, delay: 0s }\n"),
     "elsewhere": to_http("/elsewhere"),
     "nowhere": to_http("").replace("${env.STUB}", "${data.url}"),
@@ -113,6 +125,17 @@ def test_the_key_is_the_packets_id(stack: Stack, receiver: Receiver) -> None:
     for id in ids:
         assert settled(stack, "plain", id)["state"] == "delivered"
     assert sorted(receiver.keys("/plain")) == sorted(ids)
+
+
+@pytest.mark.seed("O035", "O036", "O052")
+def test_a_copys_key_names_its_branch(stack: Stack, receiver: Receiver) -> None:
+    receiver.script("/fanned", Reply(500), Reply(500), Reply(stores=True))
+    end = outcome(stack, "fanned", {"n": 1})
+    assert end["state"] == "delivered"
+    keys = [f"{end['packet_id']}:{branch}" for branch in ("a", "b")]
+    assert sorted(receiver.keys("/fanned")) == sorted(2 * keys)
+    # A node sees the copy's own id.
+    assert all(got.json == {"key": got.key} for got in receiver.at("/fanned"))
 
 
 @pytest.mark.seed("O036")
