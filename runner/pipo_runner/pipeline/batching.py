@@ -1,7 +1,7 @@
 """Batches: units that wait for each other and are written at once (`output.batch`).
 
-Idea. A unit that is ready to be written is journaled as waiting, and once that is on disk
-it joins the batch of its version. It holds no slot from there on. A batch is closed when it
+Idea. A unit that is ready to be written gives its slot back and is journaled as waiting;
+once that is on disk it joins the batch of its version. A batch is closed when it
 has `size` units, when its first one has waited `within`, when the next payload would take
 it beyond BATCH_BYTES_LIMIT, and at once while nothing more is to be waited for (a pause, a
 drain, a stop). Closed batches of a version are flushed strictly one after the other, while
@@ -57,6 +57,8 @@ from pipo_runner.pipeline.timers import Timers
 from pipo_runner.pipeline.units import BATCH, RESIDENT_BYTES_LIMIT, UNLOADED, Unit
 
 BATCH_BYTES_LIMIT: Final = RESIDENT_BYTES_LIMIT
+# Units that are being journaled as waiting, beyond which those that come keep their slots for it.
+JOINING_UNITS_LIMIT: Final = 1024
 # Units whose results or retries one commit holds.
 PIECE_UNITS: Final = 1024
 # Places of one batch that are written at the same time.
@@ -137,23 +139,25 @@ class Batches:
         at = self._clock.now_ms()
         changes: list[Change] = [Batched(p.unit.id, at) for p in arrived if not p.unit.batched]
         changes += [Writing(p.unit.id, p.key, at) for p in arrived if p.new_key is not None]
+        slots = sum(not p.unit.batched for p in arrived)
+        for prepared in arrived:
+            prepared.unit.cursor, prepared.unit.attempt = BATCH, 0
+            if prepared.explicit:
+                prepared.unit.key = prepared.key
+        # The disk sets the pace once so many wait for it.
+        kept = slots if self._joining >= JOINING_UNITS_LIMIT else 0
         self._joining += len(arrived)
         reach("batch.before_joining")
         # Also without a change: nobody overtakes those that joined before.
-        self._journal.submit(*changes, done=lambda error: self._joined(arrived, error))
+        self._journal.submit(*changes, done=lambda error: self._joined(arrived, kept, error))
+        self._executor.release(slots - kept)
 
-    def _joined(self, arrived: Sequence[Prepared], error: BaseException | None) -> None:
+    def _joined(self, arrived: Sequence[Prepared], slots: int, error: BaseException | None) -> None:
         if error is not None:
             # The journal hands it to the process, which starts anew: nobody else moves these units.
             raise error
         reach("batch.after_joining")
-        slots = 0
         for prepared in arrived:
-            unit = prepared.unit
-            slots += not unit.batched
-            unit.cursor, unit.attempt = BATCH, 0
-            if prepared.explicit:
-                unit.key = prepared.key
             self._add(prepared)
         self._joining -= len(arrived)
         for line in self._lines.values():

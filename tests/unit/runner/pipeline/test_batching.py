@@ -131,10 +131,21 @@ async def test_a_unit_counts_only_once_its_wait_is_on_disk() -> None:
     ids = await rig.accept(1, 2)
     assert [rig.journal.names(unit) for unit in ids] == [["Accepted", "Batched"]] * 2
     assert rig.output.writes == []
-    assert rig.parts.executor.in_hand == 2
     await rig.journal.land()
     assert written_data(rig) == [[1, 2]]
     assert rig.parts.executor.in_hand == 0
+
+
+async def test_slots_come_back_at_once_until_the_disk_falls_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(batching, "JOINING_UNITS_LIMIT", 3)
+    rig = Rig(batched(100, "1h", rest="concurrency: 2"))
+    await rig.accept(*range(10))
+    # Two and two did not wait for the disk; with four on their way to it, two more do.
+    assert (len(rig.journal.of(journaled.Batched)), rig.parts.executor.in_hand) == (6, 2)
+    await rig.settle()
+    assert (len(rig.journal.of(journaled.Batched)), rig.parts.executor.in_hand) == (10, 0)
 
 
 async def test_what_waits_holds_no_slot() -> None:
