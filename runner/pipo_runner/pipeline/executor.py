@@ -7,8 +7,10 @@ moves as many units as there are slots, and hands the journal one list of
 changes, ordered step by step, so that the writer applies them set-wise.
 
 When the journal must be on disk: pure steps touch nothing outside, so their
-changes only join the next commit. A crash repeats them; that is invisible. The
-output stage keeps the rule for its own effect (see `writing`).
+changes only join the next commit. A crash repeats them; that is invisible. A step that
+reaches outside begins once all that came before is on disk, runs in a task of its own,
+and its result is on disk before anything that follows begins. The output stage keeps
+the rule for its own effect (see `writing`).
 
 Slots. A unit holds its slot while it is processed, waits for a retry (edge 106)
 and is written. With `concurrency: 1` the output stage gives it back only when
@@ -29,7 +31,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Protocol
 
 from pipo.clock import Clock
-from pipo.connectors.contract import Refused, Settlement, StepCall
+from pipo.connectors.contract import Refused, RetryAfter, Settlement, StepCall
+from pipo.crashpoints import reach
 from pipo.journal.changes import SAME as UNCHANGED
 from pipo.journal.changes import Change, FannedOut, Filtered, Retried, Stepped
 from pipo.payload import encode
@@ -45,6 +48,7 @@ from pipo_runner.pipeline.ledger import Ledger
 from pipo_runner.pipeline.masking import masked_notes
 from pipo_runner.pipeline.plan import FILTERED, SAME, Branch, Fork, Plan, PlannedNode, Way
 from pipo_runner.pipeline.policy import Wait, decide
+from pipo_runner.pipeline.resting import Rest
 from pipo_runner.pipeline.scopes import Scopes
 from pipo_runner.pipeline.settling import Pending
 from pipo_runner.pipeline.splitting import as_journaled, copies_of
@@ -106,6 +110,9 @@ class Executor:
         self._ended: list[tuple[str, Settlement | None]] = []
         # The copies of each unit that split in this turn.
         self._born: list[list[Unit]] = []
+        # Steps that are outside, and who waits for them to come back.
+        self._outside = 0
+        self._rest = Rest(lambda: not self._outside)
         self.output: Stages
 
     # ── the queue ────────────────────────────────────────────────────────────
@@ -204,7 +211,8 @@ class Executor:
         elif changes:
             self._journal.stage(*changes)
         if self._born:
-            self._let_go(self._born)
+            born, self._born = self._born, []
+            self._let_go(born)
         self.output.flush()
 
     def _let_go(self, born: Sequence[Sequence[Unit]]) -> None:
@@ -213,7 +221,6 @@ class Executor:
         Only now, so that what they do is journaled behind their birth, and no later unit
         takes the slot before them.
         """
-        self._born = []
         for copies in born:
             self._free += 1
             for copy in copies:
@@ -252,7 +259,12 @@ class Executor:
             if not self.taking:
                 self.put_back(unit)
                 return
-            if not self._step(unit, plan.nodes[unit.cursor], depth):
+            node = plan.nodes[unit.cursor]
+            if node.outside:
+                self._outside += 1
+                self._timers.spawn(self._run_outside(unit, node), name=f"{node.id} of {unit.id}")
+                return
+            if not self._step(unit, node, depth):
                 return
             depth += 1
         if self.taking:
@@ -262,11 +274,7 @@ class Executor:
 
     def _step(self, unit: Unit, node: PlannedNode, depth: int) -> bool:
         """Runs one node; False when the unit goes no further now."""
-        began = self._clock.monotonic()
-        if unit.attempt == 0 or not unit.entered:
-            unit.entered = began
-        scope = self._scopes.step(unit, node.id, with_meta=node.uses_meta)
-        call = StepCall(unit.id, node.id, unit.data, scope.get("meta", {}), {})
+        scope, call = self._enter(unit, node)
         try:
             result, way = node.run(scope, call), node.follows
             if isinstance(result, Branch):
@@ -275,11 +283,64 @@ class Executor:
             elif result is not SAME and result is not FILTERED:
                 unit.size = self._size_of(result)
         except Exception as error:
-            if not isinstance(error, PACKET_ERRORS):
-                self._log("error", "a step failed unexpectedly", node=node.id, exc_info=error)
             return self._failed(unit, node, error, depth)
-        now = self._clock.monotonic()
-        ms = (now - unit.entered) * 1000.0
+        return self._ran(unit, node, call, result, way, depth)
+
+    async def _run_outside(self, unit: Unit, node: PlannedNode) -> None:
+        """Runs one node that reaches outside, and goes on with the unit.
+
+        Cancelled: the effect may or may not have happened; the unit stays at the node, and the
+            attempt does not count.
+        """
+        try:
+            # Everything that was handed over before, this unit's own steps among it.
+            await self._journal.commit()
+            if not self.taking:
+                self.put_back(unit)
+                return
+            reach("step.before_effect")
+            goes_on = await self._call_outside(unit, node)
+            reach("step.after_effect")
+            born, self._born = self._born, []
+            self._finish_turn()
+            await self._journal.commit()
+            reach("step.after_commit")
+            self._let_go(born)
+            if goes_on:
+                self.run_again(unit)
+        finally:
+            self._outside -= 1
+            self._rest.look()
+
+    async def _call_outside(self, unit: Unit, node: PlannedNode) -> bool:
+        """Runs a node to its result; False when the unit goes no further now."""
+        scope, call = self._enter(unit, node)
+        try:
+            result = await node.run(scope, call)
+            if result is not SAME:
+                unit.size = self._size_of(result)
+        except Exception as error:
+            return self._failed(unit, node, error, 0)
+        return self._ran(unit, node, call, result, node.follows, 0)
+
+    async def idle(self, timeout_s: float) -> bool:
+        """Whether no step is outside, waiting up to `timeout_s` for those that are."""
+        return await self._rest.wait(timeout_s)
+
+    def give_up_waiting(self) -> None:
+        """Ends `idle`, whatever is still outside."""
+        self._rest.give_up()
+
+    def _enter(self, unit: Unit, node: PlannedNode) -> tuple[dict[str, Any], StepCall]:
+        if unit.attempt == 0 or not unit.entered:
+            unit.entered = self._clock.monotonic()
+        scope = self._scopes.step(unit, node.id, with_meta=node.uses_meta)
+        return scope, StepCall(unit.id, node.id, unit.data, scope.get("meta", {}), {})
+
+    def _ran(
+        self, unit: Unit, node: PlannedNode, call: StepCall, result: Any, way: Way, depth: int
+    ) -> bool:
+        ms = (self._clock.monotonic() - unit.entered) * 1000.0
         if result is FILTERED:
             at = self._clock.now_ms()
             self._ends.append(Filtered(unit=unit.id, node=node.id, ms=ms, at=at))
@@ -297,7 +358,7 @@ class Executor:
         notes: tuple[tuple[str, Any], ...],
         depth: int,
     ) -> bool:
-        """The node ran; False when the unit splits behind it."""
+        """The node is done; False when the unit splits behind it."""
         changed = result is not SAME
         cursor = way if isinstance(way, str) else node.id
         self._at_depth(depth).append(
@@ -354,10 +415,17 @@ class Executor:
         return self._steps[depth]
 
     def _failed(self, unit: Unit, node: PlannedNode, error: Exception, depth: int) -> bool:
+        if not isinstance(error, PACKET_ERRORS):
+            self._log("error", "a step failed unexpectedly", node=node.id, exc_info=error)
         unit.attempt += 1
         # A stall's mark ends the retries.
         hopeless = node.decides or isinstance(error, Refused) or unit.stall is not None
-        move = decide(node.policy, failures=unit.attempt, hopeless=hopeless)
+        move = decide(
+            node.policy,
+            failures=unit.attempt,
+            asked_ms=error.seconds * 1000.0 if isinstance(error, RetryAfter) else None,
+            hopeless=hopeless,
+        )
         at = self._clock.now_ms()
         message = unit.last_error = self._redact(describe(error))
         if isinstance(move, Wait):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from pipo.connectors.contract import Manifest, PureStep, StepCall
+from pipo.connectors.contract import Manifest, OutsideStep, PureStep, Step, StepCall
 from pipo.lang import steps
 from pipo.lang.expressions import Expression, compile_expression
 from pipo.lang.model import ErrorPolicy, Node, Pipeline
@@ -49,7 +49,8 @@ class Branch:
 class PlannedNode:
     """One node: `run(scope, call)` gives the new data, SAME, FILTERED or a Branch.
 
-    `follows` is empty for a route, whose branches say where its packets go.
+    One that reaches `outside` gives it once it is awaited. `follows` is empty for a route,
+    whose branches say where its packets go.
     """
 
     id: str
@@ -59,6 +60,7 @@ class PlannedNode:
     policy: ErrorPolicy
     message: Template | None
     uses_meta: bool
+    outside: bool = False
 
     @property
     def decides(self) -> bool:
@@ -138,7 +140,7 @@ def make_plan(
     *,
     manifests: Mapping[str, Manifest],
     folder: Path,
-    build_step: Callable[[str, str], PureStep],
+    build_step: Callable[[str, str], Step],
 ) -> Plan:
     """Compiles a checked pipeline. `build_step(role, name)` makes a connector's step."""
     ways = _ways(pipeline)
@@ -203,8 +205,9 @@ def _plan_node(
     ways: Mapping[str, Way],
     manifests: Mapping[str, Manifest],
     folder: Path,
-    build_step: Callable[[str, str], PureStep],
+    build_step: Callable[[str, str], Step],
 ) -> PlannedNode:
+    outside = False
     if node.kind == "filter":
         condition = compile_expression(node.uses)
 
@@ -212,7 +215,7 @@ def _plan_node(
     elif node.kind == "route":
         run, uses_meta = _choose(node, ways)
     else:
-        run, uses_meta = _connector_step(node, manifests, folder, build_step)
+        run, uses_meta, outside = _connector_step(node, manifests, folder, build_step)
     return PlannedNode(
         id=node.id,
         kind=node.kind,
@@ -221,6 +224,7 @@ def _plan_node(
         policy=node.on_error,
         message=_message(node.on_error.message),
         uses_meta=uses_meta,
+        outside=outside,
     )
 
 
@@ -249,18 +253,31 @@ def _connector_step(
     node: Node,
     manifests: Mapping[str, Manifest],
     folder: Path,
-    build_step: Callable[[str, str], PureStep],
-) -> tuple[Run, bool]:
+    build_step: Callable[[str, str], Step],
+) -> tuple[Run, bool, bool]:
     manifest = manifests[node.uses]
     role = manifest.tap if node.kind == "tap" else manifest.transform
     assert role is not None, node.uses
     settings = Settings(node.settings, role.schema, folder)
     step = build_step(node.kind, node.uses)
     is_tap = node.kind == "tap"
+    run = _pure_run(step, settings, is_tap) if step.pure else _outside_run(step, settings, is_tap)
+    return run, "meta" in settings.names or not step.pure, not step.pure
 
+
+def _pure_run(step: PureStep, settings: Settings, is_tap: bool) -> Run:
     def run(scope: dict[str, Any], call: StepCall) -> Any:
         call.settings = settings.render(scope)
         result = step.run(call)
         return SAME if is_tap else result
 
-    return run, "meta" in settings.names
+    return run
+
+
+def _outside_run(step: OutsideStep, settings: Settings, is_tap: bool) -> Run:
+    async def run(scope: dict[str, Any], call: StepCall) -> Any:
+        call.settings = settings.render(scope)
+        result = await step.run(call)
+        return SAME if is_tap else result
+
+    return run

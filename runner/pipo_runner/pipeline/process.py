@@ -16,7 +16,7 @@ from typing import Any
 from pipo import collector
 from pipo.clock import Clock
 from pipo.connectors import registry as connectors
-from pipo.connectors.contract import Context, HttpInput, Input, InputContext, PureStep
+from pipo.connectors.contract import Context, HttpInput, Input, InputContext, Step
 from pipo.errors import BadRequest, InvalidState, Unavailable
 from pipo.home import Home, registry, secrets
 from pipo.home.config import Config
@@ -38,15 +38,23 @@ from pipo.rpc.stubs import pipeline_pb2, pipo_pb2
 from pipo.telemetry.logs import logger, mask
 from pipo.telemetry.redaction import Redactor
 from pipo_runner.pipeline.acks import Acks
-from pipo_runner.pipeline.assembly import Parts, Surroundings, assemble, build_inputs
+from pipo_runner.pipeline.assembly import (
+    Parts,
+    Surroundings,
+    assemble,
+    build_inputs,
+    dead_letters,
+)
 from pipo_runner.pipeline.body_budget import BODIES_LIMIT, BodyBudget
 from pipo_runner.pipeline.http_door import HttpDoor
+from pipo_runner.pipeline.operations import DeadLetters
 from pipo_runner.pipeline.outputs import Outputs
 from pipo_runner.pipeline.pausing import MANUAL, REQUESTED
 from pipo_runner.pipeline.pushing import Pushes
 from pipo_runner.pipeline.resuming import loader, take_up
 from pipo_runner.pipeline.scopes import Scopes
 from pipo_runner.pipeline.servicer import PipelineServicer
+from pipo_runner.pipeline.steps import Steps
 from pipo_runner.pipeline.timers import Timers
 from pipo_runner.pipeline.verification import Verifications
 from pipo_runner.pipeline.versions import Definition, Plans, next_version
@@ -72,6 +80,7 @@ class PipelineProcess:
     """A pipeline that runs. Use: `start`, then `run_to_end`."""
 
     parts: Parts
+    dead_letters: DeadLetters
 
     def __init__(
         self,
@@ -112,7 +121,7 @@ class PipelineProcess:
     async def start(self) -> str:
         """Serves when it returns; the address that others dial.
 
-        Order: 1 secrets, 2 journal, 3 version, 4 destination, 5 what an earlier run left,
+        Order: 1 secrets, 2 journal, 3 version, 4 destination and steps, 5 what an earlier run left,
         6 server, 7 inputs, 8 registry; only then are packets taken.
         Raises: PipoError for whatever the pipeline's author or operator can mend.
         """
@@ -123,10 +132,12 @@ class PipelineProcess:
         self._redactor = redactor
         env = {k: os.environ[k] for k in self._config.env_allow if k in os.environ}
         recovery = await self._journal.recover()
+        self._steps = Steps(self._build_step)
         self._plans = await self._versions(recovery)
         self._outputs = Outputs(lambda name: connectors.build_output(name, self._context()))
         await self._outputs.open(self._plans.outputs(), await self._marks(recovery))
         self._outputs.require(self._plans.current())
+        await self._steps.open()
         around = Surroundings(
             journal=self._journal,
             scopes=Scopes(self.name, env=env, secrets=resolved),
@@ -140,6 +151,14 @@ class PipelineProcess:
             budget=self._budget,
         )
         self.parts = assemble(pipeline, around, recovery)
+        self.dead_letters = dead_letters(
+            self.name,
+            around,
+            self.parts,
+            prepare=self._prepare,
+            may_replay=lambda: self._must_run("replay"),
+            may_purge=lambda: self._must_run("purge", draining=True),
+        )
         self.parts.endings.on_halt = self._halt
         self.parts.pausing.on_pause.append(self._register_later)
         self.parts.pausing.on_resume.append(self._register_later)
@@ -192,7 +211,7 @@ class PipelineProcess:
 
     async def _versions(self, recovery: Recovery) -> Plans:
         """The plans of the version in force and of those that pending packets are pinned to."""
-        plans = Plans(connectors.manifests(), self._definition.file.parent, self._build_step)
+        plans = Plans(connectors.manifests(), self._definition.file.parent, self._steps.of)
         newest = await reads.latest_version(self._journal.rows)
         known = None if newest is None else (newest.version, newest.hash)
         at = self._clock.now_ms()
@@ -214,11 +233,13 @@ class PipelineProcess:
             return {}
         return recovery.marks
 
-    def _build_step(self, role: str, name: str) -> PureStep:
-        step = connectors.build_step("tap" if role == "tap" else "transform", name, self._context())
-        if not step.pure:
-            raise InvalidState(f"{role} {name} is not built yet", hint="it reaches outside")
-        return step
+    def _build_step(self, role: str, name: str) -> Step:
+        return connectors.build_step("tap" if role == "tap" else "transform", name, self._context())
+
+    async def _prepare(self, versions: set[int]) -> None:
+        """Makes ready what packets of these versions need. Raises: PipoError, ConnectorError."""
+        await self._plans.add_older(versions, self._version_source)
+        await self._outputs.open(self._plans.outputs(), {})
 
     async def _version_source(self, version: int) -> str | None:
         return await reads.version_source(self._journal.rows, version)
@@ -363,7 +384,10 @@ class PipelineProcess:
         already = await self.parts.pausing.resume()
         return pipo_pb2.ResumeReply(pipeline=self.name, state="active", already=already)
 
-    def _must_run(self, what: str) -> None:
+    def _must_run(self, what: str, *, draining: bool = False) -> None:
+        """Raises: InvalidState, Unavailable, unless it runs or, where that will do, drains."""
+        if draining and self._status in ("active", "draining"):
+            return
         if self._status == "starting":
             raise Unavailable(f"{self.name} is starting", hint=f"{what} it in a moment")
         if self._status != "active" or self._end.done():
@@ -396,6 +420,7 @@ class PipelineProcess:
             if self._status == "draining":
                 self.parts.pending.give_up_waiting()
             elif self._status == "stopping":
+                self.parts.executor.give_up_waiting()
                 self.parts.writing.give_up_waiting()
 
     def _halt(self, reason: str) -> None:
@@ -467,7 +492,11 @@ class PipelineProcess:
         self._timers.cancel_waits()
         self.parts.batches.wind_up()
         grace_s = NOW_GRACE_S if end.kind == "now" else self._config.stop_timeout_s
-        rested = await self.parts.writing.idle(grace_s)
+        rested = all(
+            await asyncio.gather(
+                self.parts.executor.idle(grace_s), self.parts.writing.idle(grace_s)
+            )
+        )
         self.parts.pending.release_waits()
         last = Failed if end.kind == "halt" else Stopped
         await self._journal.commit(last(end.reason, self._clock.now_ms()))
@@ -479,6 +508,7 @@ class PipelineProcess:
         await self._timers.close(REQUESTS_GRACE_S if rested else 0.0)
         if rested:
             await self._outputs.close()
+            await self._steps.close()
         # Else a destination holds a write up, and closing it would wait for that: it is left
         # as a kill leaves it, and the keys tell the next start what was written (O074).
         await self._journal.close(clean=True)

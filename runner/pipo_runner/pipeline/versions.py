@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from pipo.connectors.contract import Manifest, PureStep
+from pipo.connectors.contract import Manifest, Step
 from pipo.errors import InvalidState, NotFound
 from pipo.journal.changes import VersionAdded
 from pipo.lang.check import Source, parse, restore
@@ -85,7 +85,7 @@ class Plans:
         self,
         manifests: Mapping[str, Manifest],
         folder: Path,
-        build_step: Callable[[str, str], PureStep],
+        build_step: Callable[[str, str], Step],
     ) -> None:
         self._manifests = manifests
         self._folder = folder

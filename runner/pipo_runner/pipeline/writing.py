@@ -23,7 +23,6 @@ database, a full disk) is each unit's own failure. Either way `policy` decides.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -37,6 +36,7 @@ from pipo_runner.pipeline.places import Places
 from pipo_runner.pipeline.plan import Plan
 from pipo_runner.pipeline.policy import Wait
 from pipo_runner.pipeline.preparing import BrokenRule, Prepared, Preparer
+from pipo_runner.pipeline.resting import Rest
 from pipo_runner.pipeline.results import Results
 from pipo_runner.pipeline.timers import Timers
 from pipo_runner.pipeline.units import Unit
@@ -66,14 +66,14 @@ class OutputStage:
         self._preparer = preparer
         self._places = places
         self._batches = batches
-        batches.on_rest = self._look_whether_idle
+        self._rest = Rest(lambda: self._is_idle)
+        batches.on_rest = self._rest.look
         self._results = results
         self._timers = timers
         self._clock = clock
         self._log = log
         self._waiting: dict[str, list[Prepared]] = {}
         self._busy: set[str] = set()
-        self._idle: asyncio.Event | None = None
 
     # ── arriving ─────────────────────────────────────────────────────────────
 
@@ -118,29 +118,15 @@ class OutputStage:
 
     async def idle(self, timeout_s: float) -> bool:
         """Whether no write is in flight, waiting up to `timeout_s` for those that are."""
-        if not self._is_idle:
-            self._idle = asyncio.Event()
-            try:
-                async with asyncio.timeout(timeout_s):
-                    await self._idle.wait()
-            except TimeoutError:
-                pass
-            finally:
-                self._idle = None
-        return self._is_idle
+        return await self._rest.wait(timeout_s)
 
     @property
     def _is_idle(self) -> bool:
         return not self._busy and self._batches.at_rest
 
-    def _look_whether_idle(self) -> None:
-        if self._is_idle:
-            self.give_up_waiting()
-
     def give_up_waiting(self) -> None:
         """Ends `idle`, whatever is still in flight."""
-        if self._idle is not None:
-            self._idle.set()
+        self._rest.give_up()
 
     # ── writing ──────────────────────────────────────────────────────────────
 
@@ -150,7 +136,7 @@ class OutputStage:
                 await self._write_group(group)
         finally:
             self._busy.discard(place)
-            self._look_whether_idle()
+            self._rest.look()
 
     def _take(self, place: str) -> list[Prepared]:
         """The next group of a place, cut at its limits."""

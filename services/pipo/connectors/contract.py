@@ -290,6 +290,11 @@ class StepCall:
     settings: Mapping[str, Any]
     notes: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
 
+    @property
+    def key(self) -> str:
+        """The same each time the step runs on the unit (edge 105)."""
+        return f"{self.unit}:{self.node}"
+
 
 class PureStep(Protocol):
     """A tap or transform that touches nothing outside: it runs straight on (design §4.2)."""
