@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar, cast
@@ -14,10 +14,10 @@ from pipo.connectors.contract import (
     Arrival,
     Context,
     Flush,
-    PureStep,
     Refused,
     RefusedArrival,
     RetryAfter,
+    Step,
     StepCall,
     WriteFailed,
     WriteUnit,
@@ -318,6 +318,40 @@ class FakeStep:
         return call.settings.get("data")
 
 
+class FakeOutsideStep:
+    """A step that reaches outside; it returns once `let_go` is called, if the rig holds it."""
+
+    pure: Literal[False] = False
+
+    def __init__(self, rig: Rig, name: str) -> None:
+        self._rig = rig
+        self._name = name
+        self._held: asyncio.Event | None = None
+
+    def hold(self) -> None:
+        """From now on a run does not return."""
+        self._held = asyncio.Event()
+
+    def let_go(self) -> None:
+        assert self._held is not None
+        self._held.set()
+        self._held = None
+
+    async def open(self) -> None:
+        """Nothing is opened."""
+
+    async def run(self, call: StepCall) -> Any:
+        self._rig.ran.append((call.unit, call.node))
+        if self._held is not None:
+            await self._held.wait()
+        if self._rig.step is not None:
+            self._rig.step(call)
+        return call.settings.get("body")
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
 class Rig:
     """The parts of one pipeline, assembled as the process does it. `body` is its file's rest.
 
@@ -336,6 +370,7 @@ class Rig:
         packet_limit: int = 1024,
         stored: Mapping[str, Any] | None = None,
         journal: SqliteJournal | None = None,
+        outside: Collection[str] = (),
     ) -> None:
         self.pipeline = pipeline_of(body)
         self.clock = FakeClock()
@@ -350,6 +385,8 @@ class Rig:
         self.stored = dict(stored or {})
         self.loaded: list[str] = []
         self.load: Callable[[Unit], Awaitable[None]] = self._load_stored
+        self.outside = {name: FakeOutsideStep(self, name) for name in outside}
+        """The steps of these connectors, which reach outside."""
         self.budget = BodyBudget(8 * packet_limit)
         self.plans = Plans(registry.manifests(), FOLDER, self._build_step)
         self.plans.put_in_force(self.pipeline, 1)
@@ -376,8 +413,8 @@ class Rig:
             self.parts.admission.open()
             self.parts.executor.open()
 
-    def _build_step(self, role: str, name: str) -> PureStep:
-        return FakeStep(self, name)
+    def _build_step(self, role: str, name: str) -> Step:
+        return self.outside.get(name) or FakeStep(self, name)
 
     def _log(self, level: str, message: str, **keys: Any) -> None:
         self.logged.append((level, message))
