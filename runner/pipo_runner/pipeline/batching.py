@@ -21,8 +21,8 @@ next is handed over, so that intake goes on beside it. The output's marks come w
 last piece: what a crash between two of them repeats is looked for from the older mark.
 
 Memory. Payloads of closed batches that wait for their turn stay in the journal beyond
-RESIDENT_BYTES_LIMIT and are read back for their flush; with the batch that collects and
-the one that is being written, a version holds three times that at most.
+RESIDENT_BYTES_LIMIT and are read back for their flush; with what is being journaled, the batch
+that collects and the one that is being written, a version holds four times that at most.
 
 Failure cases. A wait that ends while nothing may be taken (a pause, a stop) gives its units
 back to the queue: they stay at `$batch`, join a new batch after the resume or the next
@@ -57,7 +57,8 @@ from pipo_runner.pipeline.timers import Timers
 from pipo_runner.pipeline.units import BATCH, RESIDENT_BYTES_LIMIT, UNLOADED, Unit
 
 BATCH_BYTES_LIMIT: Final = RESIDENT_BYTES_LIMIT
-# Units that are being journaled as waiting, beyond which those that come keep their slots for it.
+# Units that are being journaled as waiting; beyond it, and beyond BATCH_BYTES_LIMIT of them,
+# those that come keep their slots until they are.
 JOINING_UNITS_LIMIT: Final = 1024
 # Units whose results or retries one commit holds.
 PIECE_UNITS: Final = 1024
@@ -117,7 +118,7 @@ class Batches:
         self._clock = clock
         self._load = load
         self._arrived: list[Prepared] = []
-        self._joining = 0
+        self._joining = self._joining_bytes = 0
         self._lines: dict[int, _Line] = {}
         self._resident = 0
         self._hasty = False
@@ -144,9 +145,11 @@ class Batches:
             prepared.unit.cursor, prepared.unit.attempt = BATCH, 0
             if prepared.explicit:
                 prepared.unit.key = prepared.key
-        # The disk sets the pace once so many wait for it.
-        kept = slots if self._joining >= JOINING_UNITS_LIMIT else 0
+        # The disk sets the pace once so much waits for it.
+        full = self._joining >= JOINING_UNITS_LIMIT or self._joining_bytes >= BATCH_BYTES_LIMIT
+        kept = slots if full else 0
         self._joining += len(arrived)
+        self._joining_bytes += sum(p.unit.size for p in arrived)
         reach("batch.before_joining")
         # Also without a change: nobody overtakes those that joined before.
         self._journal.submit(*changes, done=lambda error: self._joined(arrived, kept, error))
@@ -160,6 +163,7 @@ class Batches:
         for prepared in arrived:
             self._add(prepared)
         self._joining -= len(arrived)
+        self._joining_bytes -= sum(p.unit.size for p in arrived)
         for line in self._lines.values():
             self._start(line)
         self._executor.release(slots)

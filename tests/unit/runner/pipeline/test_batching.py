@@ -148,6 +148,17 @@ async def test_slots_come_back_at_once_until_the_disk_falls_behind(
     assert (len(rig.journal.of(journaled.Batched)), rig.parts.executor.in_hand) == (10, 0)
 
 
+async def test_slots_come_back_at_once_until_much_waits_for_the_disk(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(batching, "BATCH_BYTES_LIMIT", 300)
+    rig = Rig(batched(100, "1h", rest="concurrency: 2"))
+    await rig.accept(*("x" * 98 for _ in range(10)))
+    assert (len(rig.journal.of(journaled.Batched)), rig.parts.executor.in_hand) == (6, 2)
+    await rig.settle()
+    assert (len(rig.journal.of(journaled.Batched)), rig.parts.executor.in_hand) == (10, 0)
+
+
 async def test_what_waits_holds_no_slot() -> None:
     rig = Rig(batched(3, "1h", rest="concurrency: 1"), auto=True)
     ids = await rig.accept(1, 2, 3)
