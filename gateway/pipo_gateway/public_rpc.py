@@ -126,6 +126,24 @@ class PipoServicer(pipo_pb2_grpc.PipoServicer):
         self._who(context).require("operate", request.pipeline)
         return await self._access.ack(request)
 
+    async def ListDeadLetters(
+        self, request: pipo_pb2.ListDeadLettersRequest, context: grpc.aio.ServicerContext
+    ) -> pipo_pb2.ListPacketsReply:
+        self._who(context).require("read", request.pipeline)
+        return await self._access.list_dead_letters(request)
+
+    async def Replay(
+        self, request: pipo_pb2.ReplayRequest, context: grpc.aio.ServicerContext
+    ) -> pipo_pb2.ReplayReply:
+        self._who(context).require("operate", request.pipeline)
+        return await self._access.replay(request)
+
+    async def Purge(
+        self, request: pipo_pb2.PurgeRequest, context: grpc.aio.ServicerContext
+    ) -> pipo_pb2.PurgeReply:
+        self._who(context).require("operate", request.pipeline)
+        return await self._access.purge(request)
+
     async def ListPackets(
         self, request: pipo_pb2.ListPacketsRequest, context: grpc.aio.ServicerContext
     ) -> pipo_pb2.ListPacketsReply:

@@ -11,12 +11,17 @@ import msgspec
 from pipo.errors import BadRequest
 from pipo.payload import BadPayload, decode
 
-Kind = Literal["text", "flag", "number", "json"]
+Kind = Literal["text", "texts", "flag", "number", "json"]
 Fields = Mapping[str, Kind]
 
 _object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
-_WORDS = {"text": "a text", "flag": "true or false", "number": "a whole number"}
+_WORDS = {
+    "text": "a text",
+    "texts": "a list of texts",
+    "flag": "true or false",
+    "number": "a whole number",
+}
 
 
 def body_fields(raw: bytes, known: Fields) -> dict[str, Any]:
@@ -66,6 +71,7 @@ def _value(key: str, text: bytes, known: Fields) -> Any:
         raise BadRequest(f"{key}: {error}", hint=_listing(known)) from error
     fits = {
         "text": isinstance(value, str),
+        "texts": isinstance(value, list) and all(isinstance(one, str) for one in value),
         "flag": isinstance(value, bool),
         "number": isinstance(value, int) and not isinstance(value, bool),
     }

@@ -100,6 +100,20 @@ class Handlers:
         )
         return answers.acked(await self._access.ack(request))
 
+    async def list_dead_letters(self, asked: Asked) -> Any:
+        request = pipo_pb2.ListDeadLettersRequest(
+            pipeline=asked.names["name"], limit=_limit(asked), after=asked.fields.get("after", "")
+        )
+        return answers.dead_letters(await self._access.list_dead_letters(request))
+
+    async def replay(self, asked: Asked) -> Any:
+        request = pipo_pb2.ReplayRequest(pipeline=asked.names["name"], **asked.fields)
+        return answers.replayed(await self._access.replay(request))
+
+    async def purge(self, asked: Asked) -> Any:
+        request = pipo_pb2.PurgeRequest(pipeline=asked.names["name"], **asked.fields)
+        return answers.purged(await self._access.purge(request))
+
     async def list_packets(self, asked: Asked) -> Any:
         request = pipo_pb2.ListPacketsRequest(
             pipeline=asked.names["name"],

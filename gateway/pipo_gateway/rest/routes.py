@@ -11,6 +11,7 @@ RESTART: Fields = {"listen": "number", "ttl": "text"}
 START_FILE: Fields = {"file": "text", **START, "name": "text", "source": "text", "files": "json"}
 PUSH: Fields = {"data": "json", "source": "text", "input": "text"}
 ACK: Fields = {"packet_id": "text", "by": "text"}
+SELECTION: Fields = {"ids": "texts", "all": "flag", "by": "text"}
 PAGE: Fields = {"limit": "number", "after": "text"}
 ONE = "/api/pipelines/{name}"
 
@@ -40,6 +41,9 @@ def routes(do: Handlers) -> list[Route]:
         Route("POST", f"{ONE}/resume", "resume", "operate", {}, do.resume),
         Route("POST", f"{ONE}/push", "push", "operate", PUSH, do.push),
         Route("POST", f"{ONE}/ack", "ack", "operate", ACK, do.ack),
+        Route("GET", f"{ONE}/dlq", "dlq", fields=PAGE, handler=do.list_dead_letters),
+        Route("POST", f"{ONE}/dlq/replay", "dlq replay", "operate", SELECTION, do.replay),
+        Route("POST", f"{ONE}/dlq/purge", "dlq purge", "operate", SELECTION, do.purge),
         Route(
             "GET",
             f"{ONE}/packets",
@@ -76,11 +80,11 @@ def routes(do: Handlers) -> list[Route]:
 
 def _not_built() -> list[Route]:
     edits = ("rollback", "apply", "proposals", "proposals/{id}/apply", "proposals/{id}/reject")
-    posts = ("dlq/replay", "dlq/purge", "rerun")
-    reads = ("graph", "activity", "dlq", "versions", "versions/{version}", "diff", "proposals")
+    posts = ("rerun", "resolve")
+    reads = ("graph", "activity", "versions", "versions/{version}", "diff", "proposals")
     return [
         Route("POST", "/api/engine/stop", "engine stop", "operate"),
-        *(Route("POST", f"{ONE}/{path}", _words(path), "operate") for path in (*posts, "resolve")),
+        *(Route("POST", f"{ONE}/{path}", _words(path), "operate") for path in posts),
         *(Route("POST", f"{ONE}/{path}", _words(path), "edit") for path in edits),
         *(Route("GET", f"{ONE}/{path}", _words(path)) for path in reads),
         Route("GET", "/api/agent-budget", "agent-budget"),

@@ -46,6 +46,10 @@ class Admission:
         self._taken += 1
         return None
 
+    def take_again(self, count: int) -> None:
+        """Packets that had settled move again: each has a place, whatever the limit (edge 330)."""
+        self._taken += count
+
     def give_back(self, count: int = 1) -> None:
         """Places whose packets settled, or were never accepted."""
         self._taken -= count

@@ -29,6 +29,7 @@ from pipo_runner.pipeline.executor import Executor
 from pipo_runner.pipeline.ids import PacketIds
 from pipo_runner.pipeline.intake import PipelineIntake
 from pipo_runner.pipeline.measures import Measures
+from pipo_runner.pipeline.operations import DeadLetters
 from pipo_runner.pipeline.pausing import Pausing
 from pipo_runner.pipeline.places import Places
 from pipo_runner.pipeline.plan import Plan
@@ -249,6 +250,33 @@ def assemble(pipeline: Pipeline, around: Surroundings, recovery: Recovery) -> Pa
         measures=measures,
         statistics=statistics,
         stalling=stalling,
+    )
+
+
+def dead_letters(
+    name: str,
+    around: Surroundings,
+    parts: Parts,
+    *,
+    prepare: Callable[[set[int]], Awaitable[None]],
+    may_replay: Callable[[], None],
+    may_purge: Callable[[], None],
+) -> DeadLetters:
+    """The dead-letter queue of the assembled parts; what it may do is the process's word."""
+    return DeadLetters(
+        name=name,
+        journal=around.journal,
+        plan_of=around.plans.of,
+        prepare=prepare,
+        may_replay=may_replay,
+        may_purge=may_purge,
+        pending=parts.pending,
+        take_places=parts.admission.take_again,
+        next_place=parts.intake.next_place,
+        enqueue=parts.executor.enqueue,
+        timers=around.timers,
+        clock=around.clock,
+        redact=around.redact,
     )
 
 

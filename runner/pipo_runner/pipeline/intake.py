@@ -73,6 +73,11 @@ class PipelineIntake:
         self._input_state = input_state
         self._on_accepted = on_accepted
 
+    def next_place(self) -> int:
+        """The last place in the queue, for a packet that moves again (design §4.2)."""
+        place, self._queue_seq = self._queue_seq, self._queue_seq + 1
+        return place
+
     async def take(self, arrivals: Sequence[Arrival]) -> list[Taken]:
         """What became of each arrival, in order (contract.Intake)."""
         # The version is read once: one applied meanwhile counts for later packets (edge 11).

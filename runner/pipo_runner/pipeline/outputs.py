@@ -24,8 +24,9 @@ class Outputs:
         """Opens those of the named connectors. Raises: PipoError, if one is not built yet."""
         for name in names:
             if name not in self._open:
-                self._open[name] = output = self._build(name)
+                output = self._build(name)
                 await output.open(marks)
+                self._open[name] = output
 
     def of(self, plan: Plan) -> Output:
         """Where the packets of a version go."""

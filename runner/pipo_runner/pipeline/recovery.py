@@ -20,7 +20,8 @@ is one of R1, R4 or R8. In a run that begins paused R1 and R2 are taken up and w
 and R3, R4 and R8 are put off until the resume: nothing moves before (edge 303).
 
 R1 and R2 write with `repeat: recovered`: the write may have happened just before
-the crash, and its key is looked for from the last committed mark on. Rejected:
+the crash, and its key is looked for from the last committed mark on; with `repeat:
+repeated` for a packet that was taken up again, whose write may be older. Rejected:
 remembering which units were in the middle of a write. That costs a commit for
 every write; looking costs only after a crash.
 
@@ -123,7 +124,7 @@ def unit_of(row: PendingUnit) -> Unit:
         attempt=0 if row.cursor == BATCH else row.attempt,
         hops=row.hops,
         iteration=row.iteration,
-        repeat="recovered",
+        repeat="repeated" if row.taken_up else "recovered",
         write_no=row.write_no,
         branch=row.branch,
         retry_at=row.retry_at,

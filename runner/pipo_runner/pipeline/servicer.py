@@ -11,11 +11,13 @@ import grpc
 
 from pipo.errors import BadRequest, NotFound
 from pipo.journal import reads
+from pipo.journal.changes import DEAD_LETTERED
 from pipo.journal.endings import ENDINGS
 from pipo.rpc import to_proto
 from pipo.rpc.stubs import checker_pb2, packet_pb2, pipeline_pb2, pipeline_pb2_grpc, pipo_pb2
 from pipo_runner.pipeline.acks import Acks
 from pipo_runner.pipeline.http_door import HttpDoor
+from pipo_runner.pipeline.operations import DeadLetters
 from pipo_runner.pipeline.pushing import Pushes
 from pipo_runner.pipeline.verification import Verifications
 
@@ -39,6 +41,9 @@ class Process(Protocol):
 
     @property
     def acks(self) -> Acks: ...
+
+    @property
+    def dead_letters(self) -> DeadLetters: ...
 
     @property
     def journal(self) -> reads.Source: ...
@@ -138,6 +143,31 @@ class PipelineServicer(pipeline_pb2_grpc.PipelineServicer):
     ) -> pipo_pb2.AckReply:
         done = await self._process.acks.ack(request.packet_id, request.by)
         return to_proto.acknowledged(done, request.packet_id)
+
+    async def ListDeadLetters(
+        self, request: pipo_pb2.ListDeadLettersRequest, context: grpc.aio.ServicerContext
+    ) -> pipo_pb2.ListPacketsReply:
+        page = await reads.packets(
+            self._process.journal.rows,
+            state=DEAD_LETTERED,
+            limit=limit_of(request.limit, PAGE_DEFAULT),
+            after=request.after or None,
+        )
+        return to_proto.packet_page(page, source=RUNNER)
+
+    async def Replay(
+        self, request: pipo_pb2.ReplayRequest, context: grpc.aio.ServicerContext
+    ) -> pipo_pb2.ReplayReply:
+        done = await self._process.dead_letters.replay(
+            request.ids, every=request.all, by=request.by
+        )
+        return to_proto.message(pipo_pb2.ReplayReply, done)
+
+    async def Purge(
+        self, request: pipo_pb2.PurgeRequest, context: grpc.aio.ServicerContext
+    ) -> pipo_pb2.PurgeReply:
+        done = await self._process.dead_letters.purge(request.ids, every=request.all, by=request.by)
+        return to_proto.message(pipo_pb2.PurgeReply, done)
 
     async def ListPackets(
         self, request: pipo_pb2.ListPacketsRequest, context: grpc.aio.ServicerContext

@@ -84,6 +84,18 @@ def acked(reply: pipo_pb2.AckReply) -> Answer:
     return to_value(reply)
 
 
+def dead_letters(reply: pipo_pb2.ListPacketsReply) -> Answer:
+    return to_value(reply)
+
+
+def replayed(reply: pipo_pb2.ReplayReply) -> Answer:
+    return to_value(reply)
+
+
+def purged(reply: pipo_pb2.PurgeReply) -> Answer:
+    return to_value(reply)
+
+
 def packets(reply: pipo_pb2.ListPacketsReply) -> Answer:
     return to_value(reply)
 

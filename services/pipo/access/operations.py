@@ -19,12 +19,15 @@ from pipo.errors import PipoError
 from pipo.home import Home, tokens
 from pipo.home.config import Config
 from pipo.home.registry import Entry
+from pipo.journal.states import DEAD_LETTERED
 from pipo.rpc.errors import Unanswered, calling
 from pipo.rpc.stubs import packet_pb2, pipeline_pb2, pipo_pb2
 
 READ_TIMEOUT_S = 10.0
 PUSH_TIMEOUT_S = 30.0
 STATUS_TIMEOUT_S = 2.0
+# A queue may hold many thousands; less than a command waits for its answer.
+ALL_TIMEOUT_S = 80.0
 # How many pipelines are asked at once for a listing.
 PARALLEL_MAX = 32
 
@@ -158,6 +161,37 @@ class Access:
             request.pipeline,
             lambda peer: peer.stub.ListPackets(request, timeout=READ_TIMEOUT_S),
             lambda: stopped.packets(self.home.pipeline(request.pipeline), request, limit),
+        )
+
+    async def list_dead_letters(
+        self, request: pipo_pb2.ListDeadLettersRequest
+    ) -> pipo_pb2.ListPacketsReply:
+        """One page of the dead-letter queue, newest first."""
+        requests.check_list_dead_letters(request)
+        listing = pipo_pb2.ListPacketsRequest(
+            pipeline=request.pipeline,
+            state=DEAD_LETTERED,
+            limit=request.limit or requests.PACKETS_DEFAULT,
+            after=request.after,
+        )
+        return await self._routing.read(
+            request.pipeline,
+            lambda peer: peer.stub.ListDeadLetters(request, timeout=READ_TIMEOUT_S),
+            lambda: stopped.packets(self.home.pipeline(request.pipeline), listing, listing.limit),
+        )
+
+    async def replay(self, request: pipo_pb2.ReplayRequest) -> pipo_pb2.ReplayReply:
+        """Answers once the replay is journaled. Raises: NotFound, InvalidState, Unavailable."""
+        requests.check_selection(request)
+        return await self._routing.ask(
+            request.pipeline, lambda peer: peer.stub.Replay(request, timeout=ALL_TIMEOUT_S)
+        )
+
+    async def purge(self, request: pipo_pb2.PurgeRequest) -> pipo_pb2.PurgeReply:
+        """Answers once the purge is journaled. Raises: as `replay`."""
+        requests.check_selection(request)
+        return await self._routing.ask(
+            request.pipeline, lambda peer: peer.stub.Purge(request, timeout=ALL_TIMEOUT_S)
         )
 
     async def inspect(self, request: pipo_pb2.InspectRequest) -> packet_pb2.Trace:

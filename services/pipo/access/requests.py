@@ -10,6 +10,7 @@ PACKETS_DEFAULT = 50
 EVENTS_DEFAULT = 100
 LOG_LINES_DEFAULT = 200
 SOURCE_CHARS_MAX = 200
+IDS_MAX = 1000
 
 PACKET_STATES = (
     "accepted",
@@ -63,6 +64,24 @@ def check_list_packets(request: pipo_pb2.ListPacketsRequest) -> None:
         raise BadRequest(
             f"no packet is ever {request.state!r}", hint=f"states are {', '.join(PACKET_STATES)}"
         )
+
+
+def check_list_dead_letters(request: pipo_pb2.ListDeadLettersRequest) -> None:
+    _named(request.pipeline)
+    _limited("limit", request.limit)
+
+
+def check_selection(request: pipo_pb2.ReplayRequest | pipo_pb2.PurgeRequest) -> None:
+    """Which dead letters: either `ids` or `all` (edge 254)."""
+    _named(request.pipeline)
+    if bool(request.ids) is request.all:
+        given = "both ids and all are" if request.all else "neither ids nor all is"
+        raise BadRequest(f"{given} given", hint="give one of them")
+    ids = set(request.ids)
+    if len(ids) > IDS_MAX:
+        raise BadRequest(f"{len(ids)} ids are given", hint=f"1 to {IDS_MAX}; `all` takes every one")
+    if "" in ids:
+        raise BadRequest("an id is empty", hint="ids are those of packets")
 
 
 def check_inspect(request: pipo_pb2.InspectRequest) -> None:

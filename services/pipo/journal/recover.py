@@ -43,7 +43,8 @@ class PendingUnit:
     and `copies` says how all of them stand.
     A `held` one waits for the end of the pause, and runs if there is none. `deadline_at` is
     that of its ack, which stands for its write when `acked_write_no` is `write_no`, or one
-    more before the write.
+    more before the write. `taken_up` says that its packet had ended once, or waited for someone:
+    a write of it may be older than any mark.
     """
 
     id: str
@@ -75,6 +76,7 @@ class PendingUnit:
     result: bytes | None
     data: bytes | None
     copies: Copies | None = None
+    taken_up: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +131,22 @@ SELECT unit, patch FROM (
 WHERE back <= patched + 1 ORDER BY unit, seq
 """
 
+# Units of packets that were replayed, rerun or resolved. The counters spare a journal without
+# any the look.
+TAKEN_UP: Final = f"""
+SELECT u.id FROM units AS u
+WHERE u.{IS_PENDING}
+    AND EXISTS (
+        SELECT 1 FROM counters WHERE value > 0 AND name IN (
+            'total.dlq.replayed', 'total.packet.rerun', 'total.packet.resolved'
+        )
+    )
+    AND EXISTS (
+        SELECT 1 FROM events AS e WHERE e.unit IN (u.id, u.root)
+            AND e.type IN ('dlq.replayed', 'packet.rerun', 'packet.resolved')
+    )
+"""
+
 MARKS: Final = "SELECT name, value FROM marks"
 INPUT_STATE: Final = "SELECT input, key, value FROM input_state"
 NEWEST_VERSION: Final = "SELECT max(version) FROM versions"
@@ -139,9 +157,10 @@ FACTS: Final = "SELECT key, value FROM meta WHERE key IN ('pause_reason', 'ttl_a
 
 async def recover(rows: Rows) -> Recovery:
     """The state a run starts from. Raises: Unreadable."""
-    found, split, marks, states, version, newest, facts = await rows.together(
+    found, split, again, marks, states, version, newest, facts = await rows.together(
         (PENDING_UNITS, ()),
         (PENDING_COPIES, ()),
+        (TAKEN_UP, ()),
         (MARKS, ()),
         (INPUT_STATE, ()),
         (NEWEST_VERSION, ()),
@@ -150,7 +169,11 @@ async def recover(rows: Rows) -> Recovery:
     )
     data = await _data(rows, _resident(found))
     copies = {unit: Copies.of(msgspec.json.decode(counted)) for unit, counted in split}
-    units = [PendingUnit(*(*row[1:], data.get(row[1]), copies.get(row[1]))) for row in found]
+    taken_up = {row[0] for row in again}
+    units = [
+        PendingUnit(*(*row[1:], data.get(row[1]), copies.get(row[1]), row[1] in taken_up))
+        for row in found
+    ]
     kept: dict[str, str] = dict(facts)
     anchor = kept.get("ttl_anchor")
     return Recovery(

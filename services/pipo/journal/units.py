@@ -31,8 +31,12 @@ class UnitStanding:
     iteration: int
     write_no: int
     acked_write_no: int | None
+    ack_by: str | None
     key: str | None
     input: str
+    trigger: str
+    source: str
+    hops: int
     received_at: int
     updated_at: int
     error: PacketError | None
@@ -45,7 +49,7 @@ class UnitStanding:
 
 _COLUMNS: Final = (
     "id, root, parent, branch, state, cursor, version, iteration, write_no, acked_write_no, "
-    "key, input, received_at, updated_at, error, data IS NOT NULL"
+    "ack_by, key, input, trigger, source, hops, received_at, updated_at, error, data IS NOT NULL"
 )
 
 # The families of packets (a JSON list of ids), each with its packet first.

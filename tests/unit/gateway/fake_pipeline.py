@@ -201,6 +201,21 @@ class FakePipeline(pipeline_pb2_grpc.PipelineServicer):
         self._act(request)
         return pipo_pb2.AckReply(packet_id=request.packet_id, state="verifying", acked=True)
 
+    async def ListDeadLetters(self, request: Any, context: Any) -> pipo_pb2.ListPacketsReply:
+        self._act(request)
+        row = packet_pb2.PacketRow(packet_id="01P", state="dead_lettered", node="output")
+        return pipo_pb2.ListPacketsReply(packets=[row], total=1, source="runner")
+
+    async def Replay(self, request: Any, context: Any) -> pipo_pb2.ReplayReply:
+        self._act(request)
+        unit = pipo_pb2.ReplayedUnit(id="01P", node="$output")
+        packet = pipo_pb2.ReplayedPacket(packet_id="01P", units=[unit])
+        return pipo_pb2.ReplayReply(replayed=1, packets=[packet])
+
+    async def Purge(self, request: Any, context: Any) -> pipo_pb2.PurgeReply:
+        self._act(request)
+        return pipo_pb2.PurgeReply(purged=1, packet_ids=["01P"])
+
     async def Push(self, request: Any, context: Any) -> pipo_pb2.PushReply:
         self._act(request)
         return pipo_pb2.PushReply(packet_id="01P", pipeline=self.name, state="accepted")

@@ -340,7 +340,7 @@ async def test_routes(client: aiohttp.ClientSession, pipeline: FakePipeline) -> 
     ("path", "operation"),
     [
         (f"{ONE}/apply", "apply"),
-        (f"{ONE}/dlq/replay", "dlq replay"),
+        (f"{ONE}/rerun", "rerun"),
         ("/api/engine/stop", "engine stop"),
         (f"{ONE}/rollback", "rollback"),
     ],

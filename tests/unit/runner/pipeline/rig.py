@@ -22,6 +22,7 @@ from pipo.connectors.contract import (
     WriteFailed,
     WriteUnit,
 )
+from pipo.errors import PipoError
 from pipo.journal.changes import Change
 from pipo.journal.recover import PendingUnit, Recovery
 from pipo.journal.sqlite_journal import SqliteJournal
@@ -29,7 +30,7 @@ from pipo.lang.check import Source, parse
 from pipo.lang.model import Pipeline
 from pipo.payload import encode
 from pipo.telemetry.redaction import Redactor
-from pipo_runner.pipeline.assembly import Surroundings, assemble
+from pipo_runner.pipeline.assembly import Surroundings, assemble, dead_letters
 from pipo_runner.pipeline.body_budget import BodyBudget
 from pipo_runner.pipeline.scopes import Scopes
 from pipo_runner.pipeline.timers import Timers
@@ -409,9 +410,31 @@ class Rig:
             budget=self.budget,
         )
         self.parts = assemble(self.pipeline, self.around, recovery)
+        self.refuses: PipoError | None = None
+        """Why the pipeline's state allows no replay and no purge."""
+        self.sources: dict[int, str] = {}
+        """Texts of older versions, for what asks for them."""
+        self.dead_letters = dead_letters(
+            "people",
+            self.around,
+            self.parts,
+            prepare=self._prepare,
+            may_replay=self._may,
+            may_purge=self._may,
+        )
         if opened:
             self.parts.admission.open()
             self.parts.executor.open()
+
+    def _may(self) -> None:
+        if self.refuses is not None:
+            raise self.refuses
+
+    async def _prepare(self, versions: set[int]) -> None:
+        async def source_of(version: int) -> str | None:
+            return self.sources.get(version)
+
+        await self.plans.add_older(versions, source_of)
 
     def _build_step(self, role: str, name: str) -> Step:
         return self.outside.get(name) or FakeStep(self, name)

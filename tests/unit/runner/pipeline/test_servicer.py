@@ -21,6 +21,7 @@ from pipo.rpc.server import RunningServer, serve
 from pipo.rpc.stubs import checker_pb2, pipeline_pb2, pipeline_pb2_grpc, pipo_pb2
 from pipo_runner.pipeline.acks import Acks
 from pipo_runner.pipeline.http_door import HttpDoor
+from pipo_runner.pipeline.operations import DeadLetters
 from pipo_runner.pipeline.pushing import Pushes
 from pipo_runner.pipeline.servicer import PAGE_MAX, PipelineServicer, limit_of
 from pipo_runner.pipeline.verification import Verifications
@@ -60,6 +61,10 @@ class FakeProcess:
     @property
     def acks(self) -> Acks:
         return self.rig.parts.acks
+
+    @property
+    def dead_letters(self) -> DeadLetters:
+        return self.rig.dead_letters
 
     @property
     def journal(self) -> reads.Source:
