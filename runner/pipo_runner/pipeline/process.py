@@ -179,7 +179,9 @@ class PipelineProcess:
             self.parts.stalling.begin()
         self._register()
         self.parts.admission.open()
-        self.parts.executor.open()
+        if not self._end.done() or self._end.result().kind == "drain":
+            # A check that was taken up may have halted the run before it began.
+            self.parts.executor.open()
         self._journal.failed.add_done_callback(self._journal_failed)
         collector.calm()
         self._log.info(
@@ -239,6 +241,7 @@ class PipelineProcess:
     async def _prepare(self, versions: set[int]) -> None:
         """Makes ready what packets of these versions need. Raises: PipoError, ConnectorError."""
         await self._plans.add_older(versions, self._version_source)
+        await self._steps.open()
         await self._outputs.open(self._plans.outputs(), {})
 
     async def _version_source(self, version: int) -> str | None:
