@@ -219,9 +219,10 @@ async def test_a_checker_that_is_heard_and_says_nothing_hides_no_jam_for_long() 
     rig = Jam()
     checker = Checker(rig)
     await rig.accept({"n": 1})
-    for _ in range(8):
+    for _ in range(10):
         await rig.timers.elapse(1.0)
         checker.beat()
+    # It is one by now; the checker has a lease's time to say so first.
     assert rig.stalls == []
     for _ in range(int(LEASE_S) + 2):
         await rig.timers.elapse(1.0)
@@ -409,6 +410,35 @@ async def test_a_marked_unit_that_moves_on_is_not_handed_over() -> None:
     assert "Delivered" in rig.journal.names(unit)
     assert rig.journal.of(journaled.Escalated) == []
     assert len(rig.journal.of(Unjammed)) == 1
+
+
+async def test_the_mark_of_one_step_is_none_of_the_next() -> None:
+    body = f"""
+input: {{ via: push }}
+nodes:
+  shape:
+    from: input
+    transform: map
+    with: {{ data: "${{data}}" }}
+    on_error: {{ retry: 3, delay: 1h, max_delay: 1h }}
+output: {{ from: shape, {TABLE}, {ENDLESS} }}
+delivered: {{ stall: {{ {AFTER} }} }}
+{AGENT}
+"""
+
+    def fail(call: StepCall) -> None:
+        raise WriteFailed("no ink")
+
+    rig = Jam(body)
+    rig.step = fail
+    (unit,) = await rig.accept({"n": 1})
+    await rig.timers.elapse(9.0)
+    assert rig.journal.of(PipelineEscalated)[0].marked == 1
+    rig.step = None
+    await rig.timers.elapse(3600.0)
+    assert rig.journal.of(journaled.Stepped)[-1].unit == unit
+    assert rig.journal.names(unit)[-1] == "Retried"
+    assert rig.journal.of(journaled.Escalated) == []
 
 
 async def test_a_marked_unit_at_a_node_escalates_whatever_its_policy_says() -> None:
