@@ -252,6 +252,9 @@ async def test_a_check_that_pauses_is_asked_again_without_a_write(more: str) -> 
     assert (held.unit, held.node, held.error.code) == (unit, "$verify", "delivery.unverified")
     assert rig.parts.pausing.reason == "error at $verify"
     assert rig.parts.executor.in_hand == 0
+    there = rig.parts.pending.find(unit)
+    assert there is not None
+    assert not there.holds_slot
     rig.clock.passed_s += 60.0
     checker.beat()
     await rig.parts.pausing.resume()

@@ -377,6 +377,33 @@ async def test_a_halt_ends_the_run_with_its_own_word(house: House, output: FakeO
     await house.end()
 
 
+async def test_a_run_that_halts_as_it_starts_takes_nothing(
+    house: House, output: FakeOutput, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = f"{PLAIN}delivered: {{ check: file_exists, on_fail: {{ then: halt }} }}\n"
+    process = await house.start(body)
+    written = await house.push({"n": 1})
+    await soon(lambda: len(process.verifications) == 1)
+    await process.pause("")
+    waiting = await house.push({"n": 2})
+    await house.end("now", "stop")
+
+    async def lost(self: FakeOutput, settings: Any) -> None:
+        raise Refused("the check cannot be asked")
+
+    monkeypatch.setattr(FakeOutput, "recover", lost)
+    monkeypatch.setattr(
+        "pipo_runner.pipeline.verification.Verifications._render",
+        lambda *_: (_ for _ in ()).throw(Refused("the check cannot be asked")),
+    )
+    await house.start(body)
+    await quiet()
+    assert await house.process.run_to_end() == 1
+    assert output.written == [written]
+    assert (await house.events())[-1] == "pipeline.failed"
+    assert waiting not in output.written
+
+
 async def test_a_halt_cuts_a_drain_short(house: House, output: FakeOutput) -> None:
     await house.start(f"{HALTS}concurrency: 1\n")
     output.hold()
