@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import random
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -707,6 +709,55 @@ async def test_a_payload_that_cannot_be_read_back_costs_its_unit_alone(
     (dead,) = rig.journal.of(journaled.DeadLettered)
     assert dead.unit == ids[2]
     assert (len(rig.parts.pending), rig.parts.executor.in_hand) == (0, 0)
+
+
+# ── at random ────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("turn", range(25))
+async def test_whatever_fails_each_unit_ends_once_as_it_deserves(turn: int) -> None:
+    seed = random.randrange(1 << 30)
+    print("seed", seed, turn)
+    chance = random.Random(seed)
+    size, count = chance.choice([1, 2, 3, 7, 16, 50]), chance.randrange(1, 60)
+    bad = {n for n in range(count) if chance.random() < chance.choice([0.0, 0.1, 0.9])}
+    stored: Counter[int] = Counter()
+    rest = f"concurrency: {chance.choice([1, 3, 8])}"
+    settings = PLACES.replace("data.place", "data.n % 3") if chance.random() < 0.5 else WITH
+    rig = Rig(batched(size, "500ms", settings=settings, rest=rest), auto=True)
+    rig.output.answer = lambda unit: (
+        WriteFailed("bad") if unit.data["n"] in bad else {"rowid": unit.data["n"]}
+    )
+    write = rig.output.write
+
+    async def sometimes(units: Any, *, atomic: bool) -> Flush:
+        flush = await write(units, atomic=atomic)
+        good = (u.data["n"] for u, made in zip(units, flush.results, strict=True) if made)
+        stored.update(n for n in good if n not in bad)
+        return flush
+
+    rig.output.write = sometimes  # type: ignore[method-assign]
+    ids: list[str] = []
+    while len(ids) < count:
+        some = chance.randrange(1, count - len(ids) + 1)
+        ids += await rig.accept(*({"n": n} for n in range(len(ids), len(ids) + some)))
+        if chance.random() < 0.4:
+            await rig.parts.pausing.pause("manual")
+            await rig.timers.elapse(chance.random() * 2)
+            await rig.parts.pausing.resume()
+        await rig.timers.elapse(chance.random() * 2)
+    await rig.timers.elapse(500.0)
+    await rig.settle()
+    dead = Counter(one.unit for one in rig.journal.of(journaled.DeadLettered))
+    delivered = Counter(one.unit for one in rig.journal.of(journaled.Delivered))
+    assert dead == Counter(ids[n] for n in bad)
+    assert delivered == Counter(ids[n] for n in range(count) if n not in bad)
+    assert stored == Counter(n for n in range(count) if n not in bad)
+    assert all(rig.journal.names(unit).count("Batched") == 1 for unit in ids)
+    assert {one.error.attempts for one in rig.journal.of(journaled.DeadLettered)} <= {2}
+    assert not rig.output.overlapped
+    assert (len(rig.parts.pending), rig.parts.executor.in_hand) == (0, 0)
+    assert rig.timers.crashes == []
 
 
 # ── failures of the journal ──────────────────────────────────────────────────
