@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 import aiohttp
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from pipo.access.stopped import Numbers
 from pipo.home import Home, desired
 from pipo.home.desired import Desired
+from pipo.rpc.stubs import pipeline_pb2
 from pipo_gateway.families import FAMILIES
-from pipo_gateway.metrics import _of_journal
+from pipo_gateway.metrics import JAMMED, STATE, _jammed, _of_journal, _of_process
 from tests.unit.gateway.fake_pipeline import FakePipeline
 
 
@@ -44,11 +46,27 @@ async def test_every_pipeline_running_or_not(
     assert state_of(found, "signups") == "active"
     assert state_of(found, "old") == "crashed"
     assert state_of(found, "bare") == "stopped"
+    assert {(one["pipeline"], v) for one, v in found["pipo_pipeline_jammed"]} == {
+        ("signups", 0),
+        ("old", 0),
+        ("bare", 0),
+    }
     for name in ("pipo_packets_accepted_total", "pipo_packets_pending", "pipo_dead_letters"):
         assert {labels["pipeline"] for labels, _ in found[name]} == {"signups", "old", "bare"}
     buckets = found["pipo_step_duration_seconds_bucket"]
     assert [(b["le"], v) for b, v in buckets] == [("0.1", 1), ("+Inf", 2)]
     assert buckets[0][0]["node"] == 'a"\n'
+
+
+@pytest.mark.parametrize("jammed", [0, 1])
+def test_a_jam_is_what_the_process_says_whatever_its_state(jammed: int) -> None:
+    paused = pipeline_pb2.MetricSeries(name=STATE, labels={"state": "paused"}, value=1)
+    told = pipeline_pb2.MetricSeries(name=JAMMED, value=jammed)
+    reply = pipeline_pb2.MetricsReply(series=[paused, told])
+    assert _jammed(reply) is bool(jammed)
+    # Told once, by the gateway, for pipelines that do not run too.
+    assert _of_process("p", reply) == []
+    assert _jammed(None) is False
 
 
 async def test_the_number_of_series_does_not_depend_on_what_clients_ask(
