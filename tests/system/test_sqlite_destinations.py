@@ -79,7 +79,21 @@ output:
 delivered: { check: record_exists, with: { where: { packet_id: "${meta.key}" } } }
 """
 
+LIMITS: dict[str, Any] = {
+    "long": "x" * 10_000_000,
+    "nul": "a\0b",
+    "digits": 2**64,
+    "large": 1e308,
+    "yes": True,
+    "deep": [[[{"a": [None, {}]}]]],
+}
+AS_WRITTEN = (
+    "delivered:\n  check: record_exists\n  with:\n    where:\n      packet_id: '${meta.key}'\n"
+    + "".join(f"      {name}: '${{data.{name}}}'\n" for name in LIMITS)
+)
+
 PIPELINES = {
+    "limits": to("./limits.db", "", check=AS_WRITTEN),
     "held": to("./held.db", "  on_error: { retry: 0 }\n"),
     "full": to("./small/full.db", PATIENT),
     "fixed": to("./fixed/fixed.db", PATIENT),
@@ -224,3 +238,15 @@ def test_a_database_per_packet_by_template(stack: Stack) -> None:
     for half in (0, 1):
         found = query(stack.workspace / f"mixed-{half}.db", "SELECT packet_id, n, key FROM t")
         assert sorted(found) == sorted([id, n, id] for n, id in ids.items() if n % 2 == half)
+
+
+def test_values_at_their_limits_are_found_as_they_were_written(stack: Stack) -> None:
+    id = push(stack, "limits", LIMITS)
+    end = settled(stack, "limits", id, deadline_s=60)
+    assert end["state"] == "delivered", end["error"]
+    types = ", ".join(f"typeof({name})" for name in LIMITS)
+    [found] = query(
+        stack.workspace / "limits.db", f"SELECT length(long), hex(nul), digits, {types} FROM t"
+    )
+    assert found[:3] == [10_000_000, "610062", "18446744073709551616"]
+    assert found[3:] == ["text", "text", "text", "real", "integer", "text"]
