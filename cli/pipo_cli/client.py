@@ -52,6 +52,14 @@ class Operations(Protocol):
         self, request: pipo_pb2.ListPacketsRequest
     ) -> pipo_pb2.ListPacketsReply: ...
 
+    async def list_dead_letters(
+        self, request: pipo_pb2.ListDeadLettersRequest
+    ) -> pipo_pb2.ListPacketsReply: ...
+
+    async def replay(self, request: pipo_pb2.ReplayRequest) -> pipo_pb2.ReplayReply: ...
+
+    async def purge(self, request: pipo_pb2.PurgeRequest) -> pipo_pb2.PurgeReply: ...
+
     async def inspect(self, request: pipo_pb2.InspectRequest) -> packet_pb2.Trace: ...
 
     async def list_events(
@@ -109,6 +117,17 @@ class GatewayOperations:
 
     async def list_packets(self, request: pipo_pb2.ListPacketsRequest) -> pipo_pb2.ListPacketsReply:
         return await _asked(self._stub.ListPackets(request))
+
+    async def list_dead_letters(
+        self, request: pipo_pb2.ListDeadLettersRequest
+    ) -> pipo_pb2.ListPacketsReply:
+        return await _asked(self._stub.ListDeadLetters(request))
+
+    async def replay(self, request: pipo_pb2.ReplayRequest) -> pipo_pb2.ReplayReply:
+        return await _asked(self._stub.Replay(request))
+
+    async def purge(self, request: pipo_pb2.PurgeRequest) -> pipo_pb2.PurgeReply:
+        return await _asked(self._stub.Purge(request))
 
     async def inspect(self, request: pipo_pb2.InspectRequest) -> packet_pb2.Trace:
         return await _asked(self._stub.Inspect(request))

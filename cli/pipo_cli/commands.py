@@ -32,6 +32,7 @@ BUILT: dict[str, tuple[str, str]] = {
     "events": ("pipo_cli.observe:events", "List a pipeline's journal events, oldest first."),
     "push": ("pipo_cli.recover:push", "Send one packet into a running pipeline."),
     "ack": ("pipo_cli.recover:ack", "Confirm a delivery that waits for it."),
+    "dlq": ("pipo_cli.dead_letters:dlq", "List dead letters, replay or purge them."),
 }
 # Command → what it will do, shown by `pipo --help` and in the refusal.
 LATER: dict[str, str] = {
@@ -39,7 +40,6 @@ LATER: dict[str, str] = {
     "attach": "take over a detached pipeline",
     "backup": "copy the home while it runs",
     "diff": "compare two versions",
-    "dlq": "list, replay and purge dead letters",
     "engine": "start, stop and show the background stack",
     "generate": "write a node from a description",
     "history": "list a pipeline's versions",

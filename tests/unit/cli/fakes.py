@@ -60,6 +60,20 @@ class Operations:
         found: pipo_pb2.ListPacketsReply = await self._answer("list_packets", request)
         return found
 
+    async def list_dead_letters(
+        self, request: pipo_pb2.ListDeadLettersRequest
+    ) -> pipo_pb2.ListPacketsReply:
+        found: pipo_pb2.ListPacketsReply = await self._answer("list_dead_letters", request)
+        return found
+
+    async def replay(self, request: pipo_pb2.ReplayRequest) -> pipo_pb2.ReplayReply:
+        found: pipo_pb2.ReplayReply = await self._answer("replay", request)
+        return found
+
+    async def purge(self, request: pipo_pb2.PurgeRequest) -> pipo_pb2.PurgeReply:
+        found: pipo_pb2.PurgeReply = await self._answer("purge", request)
+        return found
+
     async def inspect(self, request: pipo_pb2.InspectRequest) -> packet_pb2.Trace:
         found: packet_pb2.Trace = await self._answer("inspect", request)
         return found
