@@ -360,7 +360,7 @@ class Acks:
     def _look_at_time(self, armed: float) -> None:
         if self._armed == armed:
             self._armed = None
-        if self._expiring or self._paused() or self._closed:
+        if self._expiring or self._closed:
             return
         self._expiring = True
         self._timers.spawn(self._expire(), name="ack deadlines")

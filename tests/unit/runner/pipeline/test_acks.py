@@ -272,10 +272,12 @@ async def test_a_pipeline_that_ends_takes_no_ack() -> None:
 
 async def test_the_heap_forgets_what_was_acked() -> None:
     rig = rig_of(auto=True)
+    await parked(rig, {"n": "nobody acks it"})
     for _ in range(STALE_LIMIT // 256 + 3):
         ids = await parked(rig, *({"n": n} for n in range(256)))
         await asyncio.gather(*(ack(rig, one) for one in ids))
-    assert len(rig.parts.acks._heap) <= STALE_LIMIT + 1
+    assert len(rig.parts.acks._heap) <= STALE_LIMIT + 2
+    assert rig.timers.waits_s == [HOUR_S]
 
 
 # ── deadlines ────────────────────────────────────────────────────────────────
@@ -779,6 +781,13 @@ async def test_a_settled_packet_that_was_never_acked_says_how_it_ended(
     error = await refusal(journal, packet_id(1))
     assert isinstance(error, InvalidState)
     assert "is filtered" in error.message
+
+
+async def test_delivered_and_acked_are_not_the_same(journal: SqliteJournal) -> None:
+    unit = packet_id(1)
+    await journal.commit(*window(1), journaled.Delivered(unit, None, AT, check="external"))
+    error = await refusal(journal, unit)
+    assert "is delivered: nothing waits for its ack" in error.message
 
 
 @pytest.mark.parametrize("known", [True, False])
