@@ -428,16 +428,50 @@ def test_pause_and_stop_flush_at_once(alone: Stack, words: tuple[str, ...]) -> N
     wait_for(lambda: query(journal, states) == [["delivered", 3]] * 3, what="they are delivered")
 
 
+@pytest.mark.seed("O073")
+def test_what_a_pause_flushes_is_looked_for_after_it(alone: Stack) -> None:
+    """Decision 35, edge 150: only `ack` and `none` settle with the write."""
+    ids = _with_three(alone, WAITS + SEEN)
+    assert alone.pipo("pause", "waits").returncode == 0
+    journal = journal_of(alone.home, "waits")
+    states = "SELECT state, group_size FROM units"
+    wait_for(lambda: query(journal, states) == [["verifying", 3]] * 3, what="they are written")
+    assert numbers(alone, "waits") == [0, 1, 2]
+    assert events(alone, "waits", "packet.delivered") == []
+    assert alone.pipo("resume", "waits").returncode == 0
+    assert [settled(alone, "waits", one)["state"] for one in ids] == ["delivered"] * 3
+
+
+@pytest.mark.seed("O073")
+def test_what_a_stop_flushes_is_looked_for_at_the_next_start(alone: Stack) -> None:
+    """Edge 151: verified then, and not written again."""
+    ids = _with_three(alone, WAITS + SEEN)
+    assert alone.pipo("stop", "waits", "--now").returncode == 0
+    _stopped(alone)
+    assert numbers(alone, "waits") == [0, 1, 2]
+    found = query(journal_of(alone.home, "waits"), "SELECT DISTINCT state FROM units")
+    assert found in ([["verifying"]], [["delivered"]])
+    assert alone.pipo("start", "waits").returncode == 0
+    wait_for(lambda: alone.stats("waits") or None)
+    assert [settled(alone, "waits", one)["state"] for one in ids] == ["delivered"] * 3
+    assert sizes(alone, "waits") == [3, 3, 3]
+
+
 @pytest.mark.seed("O074")
 def test_a_stop_waits_two_seconds_for_a_flush_and_the_next_start_does_it(alone: Stack) -> None:
     database = alone.workspace / "waits.db"
     run_sql(database, "CREATE TABLE t (packet_id TEXT PRIMARY KEY, n INTEGER)")
     ids = _with_three(alone)
+    began = time.monotonic()
+    assert alone.pipo("status", "waits").returncode == 0
+    # What any command takes on this machine now.
+    command_s = time.monotonic() - began
     with _lock(database):
         began = time.monotonic()
         assert alone.pipo("stop", "waits", "--now").returncode == 0
         _stopped(alone)
-        assert time.monotonic() - began < 4.0
+        # Two of them for the flush. The database is waited for for 5 s, but for a stop.
+        assert time.monotonic() - began - command_s < 4.0
         found = query(journal_of(alone.home, "waits"), "SELECT id, cursor, state FROM units")
         assert sorted(found) == [[one, "$batch", "writing"] for one in sorted(ids)]
     assert alone.pipo("start", "waits").returncode == 0
