@@ -212,22 +212,28 @@ class Acks:
         if not unit_id:
             raise BadRequest("packet_id is missing", hint=f"pipo packets {self._name} lists them")
         # A caller that gives up must not keep a unit from its end.
-        work = self._timers.spawn(self._ack(unit_id, by), name=f"ack {unit_id}")
+        work = self._timers.spawn(self._answer(unit_id, by), name=f"ack {unit_id}")
         answer: Acknowledged | PipoError = await asyncio.shield(work)
         if isinstance(answer, PipoError):
             raise answer
         return answer
 
-    async def _ack(self, unit_id: str, by: str) -> Acknowledged | PipoError:
-        """The answer, or why there is none: an error raised here would be the pipeline's own."""
+    async def _answer(self, unit_id: str, by: str) -> Acknowledged | PipoError:
+        """The outcome or the refusal; an error that a task raises would be the pipeline's own."""
+        try:
+            return await self._ack(unit_id, by)
+        except PipoError as refusal:
+            return refusal
+
+    async def _ack(self, unit_id: str, by: str) -> Acknowledged:
         if self._closed:
-            return Unavailable("the pipeline is stopping", hint="ack it once it runs again")
+            raise Unavailable("the pipeline is stopping", hint="ack it once it runs again")
         unit = self._pending.find(unit_id)
         if unit is None or not self._plan_of(unit.version).parks:
             return await self._look_up(unit_id)
         return await self._take(unit, self._redact(by or BY_DEFAULT)[:BY_CHARS])
 
-    async def _take(self, unit: Unit, by: str) -> Acknowledged | PipoError:
+    async def _take(self, unit: Unit, by: str) -> Acknowledged:
         before = unit.acked_write_no, unit.ack_by
         entry = None
         if unit.acked_write_no != unit.next_write_no:
@@ -249,7 +255,9 @@ class Acks:
                 self._confirmed.pop(unit.id, None)
                 self._put(entry[0], unit)
                 self._arm()
-            return await self._look_up(unit.id) if isinstance(error, IllegalChange) else error
+            if isinstance(error, IllegalChange):
+                return await self._look_up(unit.id)
+            raise
         reach("ack.after_commit")
         if ends:
             self._pending.settled((unit.id,), Settlement("delivered"))
@@ -284,19 +292,22 @@ class Acks:
 
     # ── refusals ─────────────────────────────────────────────────────────────
 
-    async def _look_up(self, unit_id: str) -> Acknowledged | PipoError:
-        """What the journal says of a unit that takes no ack: that it has one, or why not."""
+    async def _look_up(self, unit_id: str) -> Acknowledged:
+        """What the journal says of a unit that takes no ack: that it has one.
+
+        Raises: NotFound, InvalidState, Unavailable, with why it takes none.
+        """
         rows = self._journal.rows
         found = (await units.units(rows, [unit_id])).get(unit_id)
         if found is None:
-            return NotFound(
+            raise NotFound(
                 f"pipeline {self._name!r} has no packet {unit_id!r}",
                 hint="a copy of a split packet is named <packet_id>:<branch>; "
                 f"pipo packets {self._name} lists the newest packets",
             )
         check = await units.check_of(rows, found.version)
         if check != EXTERNAL:
-            return InvalidState(
+            raise InvalidState(
                 f"{unit_id} waits for no ack: its version v{found.version} has check: {check}",
                 hint="only packets of a version with check: external are acked",
             )
@@ -307,12 +318,10 @@ class Acks:
         ]
         if copies:
             listing = ", ".join(f"{one.id} ({one.state})" for one in copies)
-            return InvalidState(
-                f"{unit_id} is split into copies", hint=f"ack its copies: {listing}"
-            )
+            raise InvalidState(f"{unit_id} is split into copies", hint=f"ack its copies: {listing}")
         if found.state == DELIVERED and found.acked_write_no == found.write_no:
             return Acknowledged(found.state, already=True)
-        return self._refusal(found)
+        raise self._refusal(found)
 
     def _refusal(self, found: units.UnitStanding) -> PipoError:
         if found.state in PENDING:

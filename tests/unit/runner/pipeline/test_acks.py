@@ -18,6 +18,7 @@ from pipo.journal import reads, units
 from pipo.journal.changes import Change
 from pipo.journal.outcomes import Acknowledged
 from pipo.journal.recover import PendingUnit
+from pipo.journal.rows import Unreadable
 from pipo.journal.sqlite_journal import SqliteJournal
 from pipo.payload import encode
 from pipo_runner.pipeline.acks import BY_DEFAULT, GROUP_UNITS_LIMIT, STALE_LIMIT
@@ -864,6 +865,20 @@ async def test_a_packet_that_is_taken_up_right_now_is_asked_for_once_more(
     error = await refusal(journal, packet_id(1))
     assert isinstance(error, Unavailable)
     assert error.hint == "ack it once more"
+
+
+async def test_a_journal_that_cannot_be_read_is_the_askers_news_alone(
+    journal: SqliteJournal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def unreadable(rows: Any, ids: Any) -> Any:
+        raise Unreadable("the disk is away", hint="try again")
+
+    monkeypatch.setattr(units, "units", unreadable)
+    rig = Rig(PARKS, journal=journal)
+    with pytest.raises(Unavailable, match="the disk is away"):
+        await rig.parts.acks.ack("01NOBODY", "ada")
+    await quiet()
+    assert rig.timers.crashes == []
 
 
 async def test_the_result_of_a_write_is_read_back(journal: SqliteJournal) -> None:
