@@ -25,7 +25,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -174,9 +174,7 @@ class Verifications:
         except Exception as error:
             if not isinstance(error, PACKET_ERRORS):
                 self._log("error", "the check failed unexpectedly", exc_info=error)
-            self.refuse(
-                unit, plan, result, describe(error), lambda: self.add(unit, plan, settings, result)
-            )
+            self._refuse_for_now(unit, plan, settings, result, error)
             return
         waiting = Waiting(
             unit=unit,
@@ -190,6 +188,30 @@ class Verifications:
         unit.data = UNLOADED
         self._waiting[unit.id] = waiting
         self._offer(waiting)
+
+    def _refuse_for_now(
+        self, unit: Unit, plan: Plan, settings: Any, result: bytes, error: Exception
+    ) -> None:
+        """Refuses; after a pause the unit is added anew, with its payload read back."""
+
+        async def add() -> None:
+            try:
+                await self._load(unit)
+            except DataDamaged as damaged:
+                self._refuse_for_now(unit, plan, settings, result, damaged)
+            else:
+                self.add(unit, plan, settings, result)
+
+        self.refuse(
+            unit,
+            plan,
+            result,
+            describe(error),
+            lambda: self._spawn(add(), name=f"verify {unit.id}"),
+        )
+
+    def _spawn(self, work: Coroutine[Any, Any, None], *, name: str) -> None:
+        self._timers.spawn(work, name=name)
 
     def refuse(
         self, unit: Unit, plan: Plan, result: bytes, message: str, again: Callable[[], None]

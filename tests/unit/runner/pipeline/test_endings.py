@@ -11,6 +11,7 @@ from pipo.errors import Internal
 from pipo.journal import changes as journaled
 from pipo.journal.changes import PacketError
 from pipo_runner.pipeline.endings import Failed
+from pipo_runner.pipeline.failures import DataDamaged
 from pipo_runner.pipeline.units import Unit
 from tests.unit.runner.pipeline.rig import AT, TABLE, Rig, quiet
 from tests.unit.runner.pipeline.test_verification import CHECKED, FAILED, PASSED, Checker
@@ -293,8 +294,19 @@ async def test_a_check_that_cannot_be_rendered_is_rendered_again_after_the_pause
     assert [one.unit for one in rig.journal.of(journaled.Held)] == [unit]
     await rig.parts.pausing.resume()
     await rig.settle()
-    assert [one.unit for one in rig.journal.of(journaled.Held)] == [unit, unit]
+    first, second = rig.journal.of(journaled.Held)
+    # The same error, and not one about a payload that is not there.
+    assert (second.unit, second.error.message) == (unit, first.error.message)
+    assert rig.loaded == [unit]
     assert checker.offers == []
+
+    async def damaged(unit: Unit) -> None:
+        raise DataDamaged("its data in the journal is damaged")
+
+    rig.load = damaged
+    await rig.parts.pausing.resume()
+    await rig.settle()
+    assert rig.journal.of(journaled.Held)[-1].error.message == "its data in the journal is damaged"
 
 
 async def test_who_waits_for_a_packet_that_is_held_hears_that_it_is_on_its_way() -> None:
