@@ -11,12 +11,11 @@ not built yet       the connectors' modules, and what the runner refuses
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from docs.words import Schema, code, codes_of, kind, shown_default, table, takes_template
 from pipo.connectors import registry
-from pipo.connectors.contract import UNIVERSAL_CHECKS, Manifest, PureStep, Role
+from pipo.connectors.contract import UNIVERSAL_CHECKS, Manifest, Role
 from pipo.errors import InvalidState
 from pipo.lang import codes, functions, grammar, load, schema
 from pipo.lang.check import Source, parse
@@ -24,7 +23,6 @@ from pipo.lang.editor_schema import editor_schema
 from pipo.lang.model import KINDS
 from pipo.lang.rules import policies, texts
 from pipo.lang.rules.names import INPUTS_LIMIT
-from pipo_runner.pipeline.plan import make_plan
 from pipo_runner.pipeline.unbuilt import later
 
 _MANIFESTS = registry.manifests()
@@ -84,10 +82,6 @@ _NOT_BUILT: Final = "Not built yet."
 _NO_SETTINGS: Final = "Takes no settings."
 
 _TRIAL: Final = "pipo: 1\nname: trial\ninput: { via: push }\n"
-_FAN_OUT: Final = (
-    "nodes: { a: { from: input, tap: log }, b: { from: input, tap: log } }\n"
-    "output: { from: [a, b], to: stdout }\n"
-)
 
 
 # ── blocks ──
@@ -342,18 +336,6 @@ def _unbuilt_features() -> Iterator[str]:
         Source(f"{_TRIAL}output: {{ from: input, to: stdout }}\n", "trial"), _MANIFESTS
     )
     yield from (name for name, _ in later(smallest))
-    forking = parse(Source(_TRIAL + _FAN_OUT, "trial"), _MANIFESTS)
-    try:
-        make_plan(
-            forking,
-            1,
-            manifests=_MANIFESTS,
-            folder=Path(),
-            # The plan is made and never run: no step is needed.
-            build_step=lambda role, name: cast(PureStep, None),
-        )
-    except InvalidState:
-        yield "fan-out"
 
 
 def _block(name: str) -> Callable[[], str]:
@@ -387,9 +369,6 @@ def _role(role: str) -> Callable[[], str]:
 
 # Parts of the page, and what the runner calls them while it refuses them.
 _STATES: Final = {
-    "routing": "route nodes",
-    "fan-out": "fan-out",
-    "loops": "loop",
     "functions": "fn modules",
     "batches": "output.batch",
     "stalls": "delivered.stall",

@@ -34,7 +34,7 @@ from pipo.clock import Clock
 from pipo.connectors.contract import Refused, RetryAfter, Settlement, StepCall
 from pipo.crashpoints import reach
 from pipo.journal.changes import SAME as UNCHANGED
-from pipo.journal.changes import Change, FannedOut, Filtered, Retried, Stepped
+from pipo.journal.changes import Change, FannedOut, Filtered, Looped, Retried, Stepped
 from pipo.payload import encode
 from pipo_runner.pipeline.endings import Ending, Endings, Failed
 from pipo_runner.pipeline.failures import (
@@ -46,7 +46,16 @@ from pipo_runner.pipeline.failures import (
 )
 from pipo_runner.pipeline.ledger import Ledger
 from pipo_runner.pipeline.masking import masked_notes
-from pipo_runner.pipeline.plan import FILTERED, SAME, Branch, Fork, Plan, PlannedNode, Way
+from pipo_runner.pipeline.plan import (
+    FILTERED,
+    SAME,
+    Branch,
+    Fork,
+    Plan,
+    PlannedLoop,
+    PlannedNode,
+    Way,
+)
 from pipo_runner.pipeline.policy import Wait, decide
 from pipo_runner.pipeline.resting import Rest
 from pipo_runner.pipeline.scopes import Scopes
@@ -108,6 +117,7 @@ class Executor:
         self._steps: list[list[Change]] = []
         self._ends: list[Change] = []
         self._ended: list[tuple[str, Settlement | None]] = []
+        self._sent_back: list[Unit] = []
         # The copies of each unit that split in this turn.
         self._born: list[list[Unit]] = []
         # Steps that are outside, and who waits for them to come back.
@@ -205,9 +215,9 @@ class Executor:
         changes = [change for depth in self._steps for change in depth]
         changes += self._ends
         ended, self._steps, self._ends = self._ended, [], []
-        self._ended = []
-        if ended:
-            self._journal.submit(*changes, done=lambda error: self._after(ended, error))
+        sent_back, self._ended, self._sent_back = self._sent_back, [], []
+        if ended or sent_back:
+            self._journal.submit(*changes, done=lambda error: self._after(ended, sent_back, error))
         elif changes:
             self._journal.stage(*changes)
         if self._born:
@@ -284,7 +294,7 @@ class Executor:
                 unit.size = self._size_of(result)
         except Exception as error:
             return self._failed(unit, node, error, depth)
-        return self._ran(unit, node, call, result, way, depth)
+        return self._ran(unit, node, scope, call, result, way, depth)
 
     async def _run_outside(self, unit: Unit, node: PlannedNode) -> None:
         """Runs one node that reaches outside, and goes on with the unit.
@@ -321,7 +331,7 @@ class Executor:
                 unit.size = self._size_of(result)
         except Exception as error:
             return self._failed(unit, node, error, 0)
-        return self._ran(unit, node, call, result, node.follows, 0)
+        return self._ran(unit, node, scope, call, result, node.follows, 0)
 
     async def idle(self, timeout_s: float) -> bool:
         """Whether no step is outside, waiting up to `timeout_s` for those that are."""
@@ -338,14 +348,31 @@ class Executor:
         return scope, StepCall(unit.id, node.id, unit.data, scope.get("meta", {}), {})
 
     def _ran(
-        self, unit: Unit, node: PlannedNode, call: StepCall, result: Any, way: Way, depth: int
+        self,
+        unit: Unit,
+        node: PlannedNode,
+        scope: dict[str, Any],
+        call: StepCall,
+        result: Any,
+        way: Way,
+        depth: int,
     ) -> bool:
+        """What the result of a run leads to; False when the unit goes no further now."""
         ms = (self._clock.monotonic() - unit.entered) * 1000.0
         if result is FILTERED:
             at = self._clock.now_ms()
             self._ends.append(Filtered(unit=unit.id, node=node.id, ms=ms, at=at))
             self._end(unit, Settlement("filtered"))
             return False
+        if node.loop is not None:
+            scope["data"] = unit.data if result is SAME else result
+            try:
+                leaves = node.loop.until.holds(scope)
+            except Exception as error:
+                return self._failed(unit, node, error, depth)
+            if not leaves:
+                self._send_back(unit, node, node.loop, scope["data"], call, ms, depth)
+                return False
         return self._record(unit, node, result, way, ms, tuple(call.notes), depth)
 
     def _record(
@@ -382,6 +409,53 @@ class Executor:
             return True
         self._split(unit, way, depth)
         return False
+
+    def _send_back(
+        self,
+        unit: Unit,
+        node: PlannedNode,
+        loop: PlannedLoop,
+        data: Any,
+        call: StepCall,
+        ms: float,
+        depth: int,
+    ) -> None:
+        """The unit goes back, with the result, unless it did so too often (edge 128-132).
+
+        It keeps its slot and goes on once that is on disk, so that a loop of pure steps
+        leaves room for others and waits for the journal as everybody does.
+        """
+        at = self._clock.now_ms()
+        if unit.iteration >= loop.max:
+            failure = Failure("loop.max", node.id, loop.limit_message, 1, ms)
+            error = packet_error(
+                failure,
+                node.message,
+                # The result is seen here only: the unit keeps what it came with (edge 130).
+                lambda: self._scopes.rules(data, self._scopes.meta(unit, node.id)),
+                self._redact,
+            )
+            failed = Failed(unit, error, node.id, at, ms)
+            self._end_as(self._endings.of(loop.then, failed, lambda: self.enqueue(unit)), unit)
+            return
+        changed = data is not unit.data
+        self._at_depth(depth).append(
+            Looped(
+                unit=unit.id,
+                node=node.id,
+                back_to=loop.back_to,
+                at=at,
+                ms=ms,
+                before=unit.data if changed else UNCHANGED,
+                after=data if changed else UNCHANGED,
+                notes=masked_notes(tuple(call.notes), self._redact),
+            )
+        )
+        unit.data, unit.cursor = data, loop.back_to
+        unit.moved_on()
+        unit.hops += 1
+        unit.iteration += 1
+        self._sent_back.append(unit)
 
     def _split(self, unit: Unit, forks: Sequence[Fork], depth: int) -> None:
         """The unit waits. Its slot is free and its copies are ready once the turn is journaled."""
@@ -476,7 +550,10 @@ class Executor:
         self._free += 1
 
     def _after(
-        self, ended: list[tuple[str, Settlement | None]], error: BaseException | None
+        self,
+        ended: Sequence[tuple[str, Settlement | None]],
+        sent_back: Sequence[Unit],
+        error: BaseException | None,
     ) -> None:
         if error is not None:
             # The journal hands it to the process, which starts anew: nobody else moves these units.
@@ -484,4 +561,6 @@ class Executor:
         for unit_id, settlement in ended:
             if settlement is not None:
                 self._pending.settled((unit_id,), settlement)
+        for unit in sent_back:
+            self.resume(unit)
         self._wake()

@@ -14,7 +14,7 @@ from typing import Any, Final
 from pipo.connectors.contract import Manifest, OutsideStep, PureStep, Step, StepCall
 from pipo.lang import steps
 from pipo.lang.expressions import Expression, compile_expression
-from pipo.lang.model import ErrorPolicy, Node, Pipeline
+from pipo.lang.model import ErrorPolicy, Loop, Node, Pipeline, Then
 from pipo.lang.templates import Template, compile_template
 from pipo_runner.pipeline.rendering import Settings
 from pipo_runner.pipeline.units import OUTPUT
@@ -46,6 +46,22 @@ class Branch:
 
 
 @dataclass(frozen=True, slots=True)
+class PlannedLoop:
+    """Where a node sends packets back to, until a condition holds of its result."""
+
+    back_to: str
+    until: Expression
+    text: str
+    max: int
+    then: Then
+
+    @property
+    def limit_message(self) -> str:
+        """Why a packet that may not be sent back again has failed (edge 131)."""
+        return f"sent back {self.max} times (loop.max), and '{self.text}' still does not hold"
+
+
+@dataclass(frozen=True, slots=True)
 class PlannedNode:
     """One node: `run(scope, call)` gives the new data, SAME, FILTERED or a Branch.
 
@@ -60,7 +76,8 @@ class PlannedNode:
     policy: ErrorPolicy
     message: Template | None
     uses_meta: bool
-    outside: bool = False
+    outside: bool
+    loop: PlannedLoop | None
 
     @property
     def decides(self) -> bool:
@@ -216,6 +233,7 @@ def _plan_node(
         run, uses_meta = _choose(node, ways)
     else:
         run, uses_meta, outside = _connector_step(node, manifests, folder, build_step)
+    loop = _loop(node.loop)
     return PlannedNode(
         id=node.id,
         kind=node.kind,
@@ -223,9 +241,17 @@ def _plan_node(
         follows=ways.get(node.id, ()),
         policy=node.on_error,
         message=_message(node.on_error.message),
-        uses_meta=uses_meta,
+        uses_meta=uses_meta or (loop is not None and "meta" in loop.until.names),
         outside=outside,
+        loop=loop,
     )
+
+
+def _loop(loop: Loop | None) -> PlannedLoop | None:
+    if loop is None:
+        return None
+    until = compile_expression(loop.until)
+    return PlannedLoop(loop.back_to, until, loop.until, loop.max, loop.then)
 
 
 def _keep(condition: Expression) -> Run:

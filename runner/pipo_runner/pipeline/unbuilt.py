@@ -34,7 +34,6 @@ def later(pipeline: Pipeline) -> list[tuple[str, bool]]:
         ("fn modules", pipeline.fn is not None),
         ("lifetime", pipeline.lifetime is not None),
         ("agent nodes", "agent" in kinds),
-        ("loop", any(node.loop is not None for node in pipeline.nodes)),
         ("retention", pipeline.retention != Retention()),
         ("input schema", any(entry.schema is not None for entry in pipeline.inputs)),
     ]
