@@ -22,7 +22,7 @@ from pipo.home.leases import Lease
 from pipo.home.registry import Entry
 from pipo_runner.spec import ProcessSpec
 
-ENDINGS = {signal.SIGUSR1: "stopped stop", signal.SIGUSR2: "stopped restart"}
+ENDINGS: dict[int, str] = {signal.SIGUSR1: "stopped stop", signal.SIGUSR2: "stopped restart"}
 
 
 def run(spec: ProcessSpec, report: Callable[[dict[str, Any]], None]) -> int:
