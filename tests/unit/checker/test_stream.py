@@ -13,7 +13,7 @@ import pytest
 from pipo.clock import SystemClock
 from pipo.home.registry import Entry
 from pipo.rpc.server import RunningServer, serve
-from pipo.rpc.stubs.checker_pb2 import Verdict, VerificationsReply
+from pipo.rpc.stubs.checker_pb2 import Progress, Verdict, VerificationsReply
 from pipo_checker import follower, stream
 from pipo_checker.follower import Follower, backoff_s
 
@@ -71,6 +71,23 @@ async def test_says_who_attaches_and_gives_verdicts(
     assert not made.meters.attached
     assert checks.closed
     assert pipeline.ended.is_set()
+
+
+async def test_a_stall_is_reported_without_waiting_for_a_heartbeat(
+    followed: Followed, pipeline: FakePipeline
+) -> None:
+    async with followed():
+        await pipeline.hello()
+        stuck = Progress(pending_moving=1, clock_from_ms=60_000, after_ms=60_000, looking=True)
+        await pipeline.offers.put(VerificationsReply(progress=stuck))
+        # The interval of a long `after` is a second, a heartbeat comes every third.
+        report = await pipeline.next()
+        assert report.HasField("stall")
+        assert 60_000 < report.stall.quiet_ms < 63_000
+        assert not report.heartbeat
+        stuck.told = True
+        await pipeline.offers.put(VerificationsReply(progress=stuck))
+        assert (await pipeline.next()).heartbeat
 
 
 async def test_many_verdicts_share_few_messages_below_a_mebibyte(
