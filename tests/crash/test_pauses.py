@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.packets import inspect, packet, push, run_sql
-from tests.stack import Stack, query, wait_for
+from tests.stack import Stack, lines, query, wait_for
 
 pytestmark = [pytest.mark.crash, pytest.mark.slow, pytest.mark.timeout(120)]
 
@@ -277,3 +277,46 @@ def test_a_stop_of_a_crashed_and_paused_pipeline_keeps_the_pause(waits: Waits) -
     assert waits.is_("paused")
     assert waits.says("resume")
     waits.ends_in_one_row(id)
+
+
+CHECKED = """pipo: 1
+name: looks
+input: { via: push }
+output: { from: input, to: file, with: { path: ./out/looks.jsonl } }
+delivered:
+  check: file_exists
+  with: { path: ./seen }
+  within: 300ms
+  on_fail: { then: pause }
+"""
+
+
+def test_a_check_that_is_held_is_asked_again_after_a_crash(tmp_path: Path) -> None:
+    """Edge 209: what was written before the crash is not written again."""
+    stack = Stack(tmp_path, config="engine:\n  restart: { backoff: 200ms }\n")
+    stack.write("looks.pipo", CHECKED)
+
+    def status() -> str | None:
+        found: str | None = stack.get("/api/pipelines/looks")["status"]
+        return found
+
+    try:
+        stack.start()
+        id = push(stack, "looks", {"n": 1})
+        wait_for(lambda: status() == "paused")
+        pid = stack.pipeline_pid("looks")
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        wait_for(lambda: stack.pipeline_pid("looks") not in (None, pid), what="the restart")
+        wait_for(lambda: status() == "paused")
+        assert packet(stack, "looks", id)["state"] == "verifying"
+        (stack.workspace / "seen").touch()
+        assert stack.pipo("resume", "looks").returncode == 0
+        wait_for(lambda: packet(stack, "looks", id)["state"] == "delivered")
+        (line,) = lines(stack.workspace / "out/looks.jsonl")
+        assert line["packet_id"] == id
+        types = [event["type"] for event in inspect(stack, "looks", id)["events"]]
+        assert types.count("output.written") == types.count("packet.held") == 1
+        assert stack.stop() == 0
+    finally:
+        stack.kill_all()
