@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -13,10 +14,14 @@ from pipo.journal.changes import (
     Delivered,
     FannedOut,
     Filtered,
+    PacketError,
     Stepped,
 )
+from pipo.journal.recover import PendingUnit, Recovery
+from pipo.journal.sheet import Copies
 from pipo.payload import decode
-from tests.unit.runner.pipeline.rig import TABLE, Rig
+from pipo_runner.pipeline.resuming import take_up
+from tests.unit.runner.pipeline.rig import TABLE, Rig, pending
 
 # `a` and `b` take from the input, and so does the output itself; `b` splits again.
 FORKED = f"""
@@ -223,3 +228,70 @@ async def test_a_copy_that_waits_keeps_its_packet_open() -> None:
     await rig.settle()
     assert len(rig.parts.pending) == 0
     assert rig.parts.pending.moving == 0
+
+
+# ── after a restart ──────────────────────────────────────────────────────────
+
+
+def copy(branch: str, **given: Any) -> PendingUnit:
+    return pending(1, id=f"u1:{branch}", root="u1", branch=branch, state="processing", **given)
+
+
+def left(*units: PendingUnit) -> Recovery:
+    return Recovery(units=list(units), next_queue_seq=9, marks={}, version=1)
+
+
+async def taken_up(body: str, *units: PendingUnit) -> tuple[Rig, dict[str, int]]:
+    rig = Rig(body, auto=True, recovery=left(*units))
+    rows = await take_up(units, rig.around, rig.parts)
+    return rig, dict(rows)
+
+
+def dead(message: str, code: str = "node.failed") -> str:
+    return PacketError(code, message, None, "b", 1).json()
+
+
+@pytest.mark.parametrize(
+    ("copies", "ends"),
+    [
+        (Copies(1), Settlement("filtered")),
+        (Copies(1, delivered=1), Settlement("delivered")),
+        (
+            Copies(1, delivered=1, dead=(("u1:b", dead("no ink")), ("u1:c", dead("x")))),
+            Settlement("dead_lettered", "copy b failed: no ink"),
+        ),
+        (
+            Copies(1, dead=(("u1:b", dead("copy b/c failed: x", "branch.dead_lettered")),)),
+            Settlement("dead_lettered", "copy b/c failed: x"),
+        ),
+    ],
+    ids=["none-had-ended", "one-delivered", "two-dead", "a-dead-one-that-had-split"],
+)
+async def test_copies_that_ended_in_an_earlier_run_count(copies: Copies, ends: Settlement) -> None:
+    packet = pending(1, state="branched", cursor="", data=None, copies=copies)
+    rig, rows = await taken_up(FORKED, packet, copy("a", cursor="a", data=b'{"n":1}'))
+    assert rows == {"R9": 1, "R1": 1}
+    assert len(rig.parts.pending) == 1
+    wait = asyncio.ensure_future(rig.parts.pending.wait("u1", 5.0))
+    await rig.settle()
+    assert await wait == ends
+    assert len(rig.parts.pending) == 0
+
+
+async def test_a_split_that_was_forgotten_is_made_again_with_care() -> None:
+    """A copy may have been written before the crash: its key is looked for."""
+    rig, rows = await taken_up(FORKED, pending(1, id="u1", cursor="b", data=b'{"n":7}'))
+    assert rows == {"R1": 1}
+    await rig.settle()
+    assert sorted(rig.output.written) == ["u1:c", "u1:d"]
+    assert {unit.repeat for group in rig.output.writes for unit in group} == {"recovered"}
+
+
+async def test_packets_and_not_copies_fill_the_buffer_after_a_restart() -> None:
+    packet = pending(1, state="branched", cursor="", data=None, copies=Copies(2))
+    open_ = [copy(branch, cursor="$output") for branch in ("a", "output")]
+    rig = Rig(f"buffer: {{ max: 2 }}\n{FORKED}", opened=False, recovery=left(packet, *open_))
+    await take_up([packet, *open_], rig.around, rig.parts)
+    rig.parts.admission.open()
+    assert len(await rig.accept({"n": 9})) == 1
+    assert rig.parts.pending.moving == 2 + 3
