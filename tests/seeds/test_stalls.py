@@ -71,6 +71,12 @@ PIPELINES = {
     "halted": jamming("halted", "    after: 500ms"),
     "numbers": jamming("numbers", f"    after: 1s\n    message: '{ALL_NUMBERS}'"),
     "escalating": jamming("escalating", "    after: 1s\n    then: agent", more=AGENT),
+    "parked": """\
+input: { via: push }
+output: { from: input, to: file, with: { path: ./out/parked.jsonl } }
+delivered: { check: external, within: 1h, stall: { after: 1s } }
+agent: { control: true, on_stall: handle }
+""",
     "handed": jamming(
         "handed",
         "    after: 1s",
@@ -301,3 +307,18 @@ def test_with_handle_the_packets_in_flight_are_handed_over(stack: Stack) -> None
     assert all(id in listed for id in ids)
     codes = sorted(packet(stack, "handed", id)["error"]["code"] for id in ids)
     assert codes == ["output.failed"] * 2 + ["stall"] * 3
+
+
+@pytest.mark.seed("D069")
+def test_with_handle_a_packet_that_waits_for_its_ack_is_handed_over(stack: Stack) -> None:
+    id = push(stack, "parked", {"n": 1})
+    (told,) = stalls(stack, "parked", 1)
+    assert told["stall"]["oldest"]["node"] == "$verify"
+    wait_for(lambda: packet(stack, "parked", id)["state"] == "escalated")
+    found = packet(stack, "parked", id)
+    assert (found["node"], found["error"]["code"], found["error"]["node"]) == (
+        "$output",
+        "stall",
+        "delivered",
+    )
+    assert found["error"]["message"] == told["message"]
