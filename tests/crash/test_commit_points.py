@@ -9,7 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash import test_acks, test_batches, test_outside_steps, test_pauses, test_splits
+from tests.crash import (
+    test_acks,
+    test_batches,
+    test_dead_letters,
+    test_outside_steps,
+    test_pauses,
+    test_splits,
+)
 from tests.stack import Stack, query, wait_for
 
 SOURCES = Path(__file__).resolve().parents[2]
@@ -68,6 +75,7 @@ def test_every_named_point_is_in_a_crash_test() -> None:
         *COVERED,
         *test_batches.COVERED,
         *test_acks.COVERED,
+        *test_dead_letters.COVERED,
         *test_outside_steps.COVERED,
         *test_pauses.COVERED,
         *test_splits.COVERED,

@@ -354,7 +354,7 @@ def test_a_paused_pipeline_holds_what_is_replayed(stack: Stack, receiver: Receiv
 @pytest.mark.seed("R026")
 def test_a_draining_pipeline_purges_and_does_not_replay(stack: Stack, receiver: Receiver) -> None:
     first, second = dead(stack, "ending", 1), dead(stack, "ending", 2)
-    receiver.script("/ending", lambda got: (receiver.wait(8.0), Reply())[1])
+    receiver.script("/ending", Reply(delay_s=8.0))
     slow = push(stack, "ending", 3)
     wait_for(lambda: packet(stack, "ending", slow)["state"] == "writing")
     stack.request("/api/pipelines/ending/drain", b"{}")
