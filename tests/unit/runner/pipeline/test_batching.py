@@ -21,11 +21,14 @@ from pipo.connectors.contract import (
 from pipo.errors import Unavailable
 from pipo.journal import changes as journaled
 from pipo.journal.recover import Recovery
+from pipo.rpc.stubs.checker_pb2 import Verdict
 from pipo_runner.pipeline import batching
 from pipo_runner.pipeline.failures import DataDamaged
 from pipo_runner.pipeline.recovery import unit_of
 from pipo_runner.pipeline.units import UNLOADED
 from tests.unit.runner.pipeline.rig import AT, Rig, pending, quiet, until
+from tests.unit.runner.pipeline.test_resuming import resumed
+from tests.unit.runner.pipeline.test_verification import Checker
 
 WITH = "with: { path: ./people.db, table: people, create: true }"
 
@@ -54,6 +57,10 @@ output:
 
 
 KEYED = 'with: { path: ./p.db, table: p, create: true, key: email, columns: { email: "${data.email}" } }'
+ATTEMPT = (
+    "with: { path: ./p.db, table: p, create: true,"
+    ' columns: { packet_id: "${meta.key}", tries: "${meta.attempt}" } }'
+)
 PLACES = 'with: { path: "./${data.place}.db", table: people, create: true }'
 
 
@@ -637,6 +644,44 @@ async def test_a_new_batch_has_all_its_retries() -> None:
     rig.output.whole = NotConnected("locked")
     await restarted(rig, at_batch(1, attempt=2, retry_at=AT + 9000), at_batch(2))
     assert [one.attempt for one in rig.journal.of(journaled.Retried)] == [1, 1]
+
+
+async def test_a_wait_of_an_earlier_batch_is_not_gone_on_with() -> None:
+    """Nor its count of attempts: the batch is another one, and its units hold no slot."""
+    body = batched(2, "1h", rest="concurrency: 1", settings=ATTEMPT)
+    units = [at_batch(n, attempt=2, retry_at=AT + 60_000) for n in (1, 2)]
+    rig, rows = await resumed(body, *units)
+    assert rows == {"R1": 2}
+    assert [unit.settings["columns"]["tries"] for unit in rig.output.writes[0]] == [1, 1]
+
+
+CHECKED = (
+    "concurrency: 1\ndelivered: { check: record_exists, with: { where: { n: 1 } }, %s }\n"
+    "agent: { control: true }"
+)
+
+
+async def test_with_one_slot_written_units_of_batches_take_none_after_a_restart() -> None:
+    body = batched(2, "1h", rest=CHECKED % "within: 5s")
+    written = [
+        pending(n, state="verifying", cursor="$verify", write_no=1, result=b"{}") for n in (1, 2, 3)
+    ]
+    rig, rows = await resumed(body, *written)
+    assert rows == {"R4": 3}
+    assert (len(rig.parts.verifications), rig.parts.executor.in_hand) == (3, 0)
+
+
+async def test_with_one_slot_a_batched_unit_is_looked_for_again_without_it() -> None:
+    rig = Rig(batched(2, "1h", rest=CHECKED % "within: 5s, on_fail: { then: pause }"), auto=True)
+    checker = Checker(rig)
+    await rig.accept(1, 2)
+    await rig.settle()
+    checker.say(checker.offers[0].id, Verdict.OUTCOME_FAILED, message="not there")
+    await rig.settle()
+    await rig.parts.pausing.resume()
+    await rig.settle()
+    assert len(checker.offers) == 3
+    assert rig.parts.executor.in_hand == 0
 
 
 async def test_the_committed_key_is_used_again() -> None:
