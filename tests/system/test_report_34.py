@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.packets import push, settled
+from tests.packets import push, run_sql, settled
 from tests.receiver import Receiver, Reply
 from tests.stack import Stack, journal_of, query, wait_for
 
@@ -36,6 +36,19 @@ delivered: {{ check: ack, stall: {{ after: {AFTER_MS}ms }} }}
 """
 
 
+FROZEN = """\
+pipo: 1
+name: frozen
+input: { via: push }
+output:
+  from: input
+  to: sqlite
+  with: { path: ./there/frozen.db, table: t }
+  on_error: { retry: 10000, delay: 100ms }
+delivered: { check: ack, stall: { after: 2s, then: pause } }
+"""
+
+
 @pytest.fixture
 def receiver() -> Iterator[Receiver]:
     with Receiver() as made:
@@ -49,6 +62,7 @@ def stack(tmp_path: Path, receiver: Receiver) -> Iterator[Stack]:
     made = Stack(tmp_path, env={"STUB": receiver.url}, config=config)
     for name in ("slow", "killed"):
         made.write(f"{name}.pipo", slow(name))
+    made.write("frozen.pipo", FROZEN)
     try:
         yield made.start()
     finally:
@@ -107,3 +121,19 @@ def test_a_slow_step_is_told_once_and_runs_once(stack: Stack, receiver: Receiver
         os.kill(host, signal.SIGCONT)
         second.kill()
         second.wait(10)
+
+
+def test_a_process_that_was_frozen_takes_its_own_absence_for_no_stall(stack: Stack) -> None:
+    id = push(stack, "frozen", {"n": 1})
+    wait_for(lambda: "step.retry" in story(stack, "frozen"))
+    pid = stack.pipeline_pid("frozen")
+    assert pid is not None
+    os.kill(pid, signal.SIGSTOP)
+    # Twice `after` has to pass, and nothing tells when it has.
+    time.sleep(4.0)
+    run_sql(
+        stack.workspace / "there/frozen.db", "create table t (packet_id text primary key, n int)"
+    )
+    os.kill(pid, signal.SIGCONT)
+    assert settled(stack, "frozen", id)["state"] == "delivered"
+    assert "pipeline.stall" not in story(stack, "frozen")

@@ -10,6 +10,9 @@ would be one, and none while nothing is on its way, while it is paused, or once 
 An attached checker has the time of one lease to speak first. Whatever keeps it from that
 (it is frozen, cut off, or has no time) hides no jam for longer.
 
+A process that was frozen and goes on (a paused container) finds its look long overdue. Nothing
+could get through meanwhile, so that look restarts the clock and tells nothing.
+
 An episode begins with the first look that finds a stall and ends with the next delivered or
 filtered unit, or with a resume; it lives in memory, and a restart begins with a fresh clock
 (D063, edge 240). A stall by itself touches no unit. Only `agent.on_stall: handle` does: what
@@ -108,6 +111,7 @@ class Stalling:
         self._last_progress_ms: float | None = None
         self._at: str | None = None
         self._armed = self._granted = self._recalling = self._sharing = False
+        self._due_ms = 0.0
         self._shared_ms = -float("inf")
         self.on_change: list[Callable[[], None]] = []
 
@@ -191,18 +195,29 @@ class Stalling:
 
     def _look_in(self, wait_ms: float) -> None:
         self._armed = True
+        self._due_ms = self._now_ms() + wait_ms
         self._timers.after(wait_ms / 1000.0, self._look)
 
     def _look(self) -> None:
         self._armed = False
         covered_ms = self._checkers.covered_s * 1000.0
-        if not self._stalled():
+        if self._was_frozen():
+            self._fresh_clock()
+        elif not self._stalled():
             self._arm()
         elif covered_ms > 0 and not self._granted:
             self._granted = True
             self._look_in(max(covered_ms, stall.interval_ms(self._rules.after_ms)))
         else:
             self._consider(None)
+
+    def _was_frozen(self) -> bool:
+        """Whether this look comes so late that nothing could get through meanwhile (R34).
+
+        After a freeze it runs before any report or result that has waited for its end.
+        """
+        late_ms = self._now_ms() - self._due_ms
+        return late_ms >= max(self._rules.after_ms / 4, stall.INTERVAL_MS_MAX)
 
     def _stalled(self) -> bool:
         return stall.is_stalled(self._seen(), self._now_ms())

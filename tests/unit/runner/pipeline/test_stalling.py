@@ -187,6 +187,18 @@ async def test_no_stall_is_looked_for_before_the_start_and_after_the_end() -> No
     assert rig.journal.of(Stalled) == []
 
 
+async def test_a_process_that_was_frozen_takes_its_own_absence_for_no_stall() -> None:
+    rig = Jam()
+    await rig.accept({"n": 1})
+    rig.clock.passed_s += 20.0
+    await rig.timers.elapse(0.0)
+    rig.parts.verifications.on_stall_report("c1")
+    await rig.timers.elapse(7.9)
+    assert rig.stalls == []
+    await rig.timers.elapse(1.0)
+    assert len(rig.stalls) == 1
+
+
 async def test_packets_that_are_parked_for_an_ack_do_count() -> None:
     rig = Jam(
         f"""
