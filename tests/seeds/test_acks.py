@@ -36,6 +36,7 @@ SNIPPET = """\
 PIPELINES = {
     "parks": parks("parks", "  within: 1h\n", "concurrency: 1\n"),
     "snippet": parks("snippet", SNIPPET),
+    "again": parks("again", "  within: 3s\n"),
     "late": parks("late", "  within: 500ms\n"),
     "pauses": parks("pauses", "  within: 2s\n"),
     "holds": parks("holds", "  within: 800ms\n  on_fail: { then: pause }\n"),
@@ -267,6 +268,19 @@ def test_a_packet_that_is_not_acked_in_time_goes_to_on_fail(stack: Stack) -> Non
     assert f"pipo dlq replay late {id}" in told["hint"]
     _, _, page = stack.request("/metrics", method="GET")
     assert b'pipo_checks_total{check="external",pipeline="late",verdict="failed"} 1' in page
+
+
+def test_an_ack_confirms_one_write(stack: Stack) -> None:
+    """Edge 226: what is replayed is written again, and waits for an ack of its own."""
+    id = waiting(stack, "again")
+    assert settled(stack, "again", id)["state"] == "dead_lettered"
+    assert stack.pipo("dlq", "replay", "again", id).returncode == 0
+    parked(stack, "again", id)
+    assert ack(stack, "again", packet_id=id)[1]["already"] is False
+    assert settled(stack, "again", id)["state"] == "delivered"
+    types = events(stack, "again", id)
+    assert types.count("delivery.awaiting_ack") == types.count("output.written") == 2
+    assert query(stack.workspace / "again.db", "SELECT packet_id FROM t") == [[id]]
 
 
 @pytest.mark.seed("D054")
