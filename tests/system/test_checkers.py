@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,6 +30,16 @@ delivered:
   check: file_exists
   with: { path: "./seen/${data.n}" }
   within: 2m
+"""
+LOADED = """\
+pipo: 1
+name: loaded
+input: { via: push }
+output: { from: input, to: sqlite, with: { path: ./loaded.db, table: t, create: true } }
+delivered:
+  check: record_exists
+  with: { where: { packet_id: "${meta.packet_id}" } }
+  within: 1m
 """
 STUCK = """\
 pipo: 1
@@ -135,6 +146,33 @@ def test_one_that_dies_and_one_that_freezes_lose_and_double_nothing(
         "select name, value from counters where name like 'total.check.%'",
     )
     assert counted == [["total.check.file_exists.passed", PACKETS + 1]]
+
+
+def test_checkers_that_come_and_go_under_load_lose_and_double_nothing(
+    stack: Stack, checkers: Checkers
+) -> None:
+    stack.start(stack.write("loaded.pipo", LOADED))
+    sent: list[str] = []
+    over = threading.Event()
+
+    def send() -> None:
+        while not over.is_set():
+            sent.append(push(stack, "loaded", {"n": len(sent)}))
+
+    sender = threading.Thread(target=send)
+    sender.start()
+    try:
+        for turn in range(4):
+            pid = checkers.start(f"guest-{turn}")
+            before = len(sent)
+            wait_for(lambda before=before: len(sent) > before + 20)  # type: ignore[misc]
+            os.kill(pid, signal.SIGKILL)
+    finally:
+        over.set()
+        sender.join()
+    stack.settle("loaded")
+    assert len(sent) > 80
+    assert ends(stack, "loaded") == {id: ["packet.delivered"] for id in sent}
 
 
 def test_a_frozen_checker_hides_no_jam(stack: Stack) -> None:
