@@ -79,21 +79,20 @@ class Pausing:
         return [Paused(reason, self._clock.now_ms())]
 
     async def pause(self, reason: str) -> bool:
-        """Whether it was paused already. The pause is on disk on return.
+        """Whether it was paused already. The pause, whoever began it, is on disk on return.
 
         Cancelled: only the wait ends. Raises: Unavailable, when too many wait for the
             journal; then it runs on.
         """
         changes = self.begin(reason)
-        if not changes:
-            return True
         try:
             await self._journal.commit(*changes)
         except PipoError:
-            self._reason = None
-            self._go_on()
+            if changes:
+                self._reason = None
+                self._go_on()
             raise
-        return False
+        return not changes
 
     def hold(self, unit_id: str, again: Callable[[], None]) -> None:
         """The unit waits for the end of the pause, which calls `again`."""
@@ -123,6 +122,8 @@ class Pausing:
             wait for the journal; then it stays paused.
         """
         if self._reason is None:
+            # Another's may be on its way to the disk still.
+            await self._journal.commit()
             return True
         at = self._clock.now_ms()
         reason, held = self._reason, self._held

@@ -158,6 +158,30 @@ async def test_a_pause_is_told_once_it_is_durable() -> None:
     assert await pause is False
 
 
+async def test_who_comes_second_hears_no_sooner() -> None:
+    rig = Rig()
+    pauses = [asyncio.create_task(rig.parts.pausing.pause("manual")) for _ in range(2)]
+    await quiet()
+    assert not any(pause.done() for pause in pauses)
+    await rig.journal.land()
+    assert [await pause for pause in pauses] == [False, True]
+    resumes = [asyncio.create_task(rig.parts.pausing.resume()) for _ in range(2)]
+    await quiet()
+    assert not any(resume.done() for resume in resumes)
+    await rig.journal.land()
+    assert [await resume for resume in resumes] == [False, True]
+
+
+async def test_a_second_pause_that_the_journal_refuses_leaves_the_first() -> None:
+    rig = Rig(auto=True)
+    await rig.parts.pausing.pause("manual")
+    rig.journal.refuses = Unavailable("too many wait")
+    with pytest.raises(Unavailable):
+        await rig.parts.pausing.pause("agent")
+    assert rig.parts.pausing.reason == "manual"
+    assert not rig.parts.executor.taking
+
+
 async def test_nothing_is_taken_before_the_end_of_the_pause_is_durable() -> None:
     rig = Rig(auto=True)
     await rig.parts.pausing.pause("manual")
