@@ -25,7 +25,7 @@ could end.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeVar
 
@@ -108,15 +108,15 @@ class Purges:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What one call wants: these packets, or (`began_ms`) those that were dead by then."""
+    """What one call wants: these packets; for `all`, with when each had died at the call."""
 
     ids: Sequence[str]
     by: str
-    began_ms: int | None
+    died: Mapping[str, int] | None
 
     @property
     def all(self) -> bool:
-        return self.began_ms is not None
+        return self.died is not None
 
     def groups(self) -> Iterator[Sequence[str]]:
         """What is committed together: named packets all at once, or none."""
@@ -133,6 +133,12 @@ class Revived:
     units: list[Unit]
     splits: list[Split]
     changes: list[Replayed]
+
+    def listed(self) -> ReplayedPacket:
+        """Where it went on: by now its units may have moved."""
+        return ReplayedPacket(
+            self.packet_id, [ReplayedUnit(one.unit, one.cursor) for one in self.changes]
+        )
 
 
 class DeadLetters:
@@ -185,13 +191,7 @@ class DeadLetters:
         """
         self._may_replay()
         made, skipped = await self._owned(ids, every, by, self._replay_group)
-        packets = [
-            ReplayedPacket(
-                one.packet_id, [ReplayedUnit(unit.id, unit.cursor) for unit in one.units]
-            )
-            for one in made[:LISTED_LIMIT]
-        ]
-        return Replays(len(made), packets, skipped)
+        return Replays(len(made), [one.listed() for one in made[:LISTED_LIMIT]], skipped)
 
     async def _replay_group(
         self, group: Sequence[str], asked: Asked, skipped: Skipped
@@ -302,9 +302,9 @@ class DeadLetters:
         by = self._redact(by or BY_DEFAULT)[:BY_CHARS]
         if not every:
             return Asked(list(dict.fromkeys(ids)), by, None)
-        began_ms = self._clock.now_ms()
+        died = await units.dead_letters(self._journal.rows)
         # Those that came first go first.
-        return Asked((await units.dead_letters(self._journal.rows))[::-1], by, began_ms)
+        return Asked(list(reversed(died)), by, died)
 
     async def _work_off(
         self,
@@ -351,7 +351,7 @@ class DeadLetters:
         dead: list[Family] = []
         for id_ in group:
             family = found.get(id_, ())
-            error = self._refusal(id_, family, asked.began_ms)
+            error = self._refusal(id_, family, asked)
             if error is None:
                 dead.append(family)
             elif asked.all:
@@ -360,7 +360,7 @@ class DeadLetters:
                 raise error
         return dead
 
-    def _refusal(self, id_: str, family: Family, began_ms: int | None) -> PipoError | None:
+    def _refusal(self, id_: str, family: Family, asked: Asked) -> PipoError | None:
         """Why a packet is not to be touched; None for a dead letter."""
         hint = f"nothing was changed; pipo dlq {self._name} lists the dead letters"
         if not family:
@@ -370,7 +370,7 @@ class DeadLetters:
             return NotFound(f"pipeline {self._name!r} has no packet {id_!r}", hint=hint)
         if family[0].state != DEAD_LETTERED:
             return InvalidState(f"{id_} is {family[0].state}, not dead_lettered", hint=hint)
-        if began_ms is not None and family[0].updated_at > began_ms:
+        if asked.died is not None and family[0].updated_at != asked.died[id_]:
             return InvalidState(f"{id_} died again meanwhile", hint=hint)
         return None
 

@@ -62,7 +62,7 @@ UNITS: Final = f"""
 SELECT {_COLUMNS} FROM units WHERE id IN (SELECT value FROM json_each(?)) ORDER BY id
 """
 DEAD_LETTERS: Final = """
-SELECT id FROM units INDEXED BY units_listed
+SELECT id, updated_at FROM units INDEXED BY units_listed
 WHERE settled_at IS NOT NULL AND root IS NULL AND state = 'dead_lettered'
 ORDER BY id DESC
 """
@@ -98,9 +98,9 @@ async def units(rows: Rows, unit_ids: Sequence[str]) -> dict[str, UnitStanding]:
     return {unit.id: unit for unit in await _units(rows, UNITS, unit_ids)}
 
 
-async def dead_letters(rows: Rows) -> list[str]:
-    """Every packet in the dead-letter queue, newest first (edge 256)."""
-    return [row[0] for row in await rows.rows(DEAD_LETTERS)]
+async def dead_letters(rows: Rows) -> dict[str, int]:
+    """Every packet in the dead-letter queue, newest first, and when it died (edge 256)."""
+    return dict(await rows.rows(DEAD_LETTERS))
 
 
 async def awaiting_ack(rows: Rows) -> int:

@@ -530,7 +530,7 @@ async def test_families_and_units_stand_for_operations(journal: SqliteJournal) -
     both = await units.units(journal.rows, [copy_id(1, "a"), packet_id(2), "nobody"])
     assert set(both) == {copy_id(1, "a"), packet_id(2)}
     await journal.commit(of_copy(filtered(1), 1, "b"), dead_lettered(2))
-    assert await units.dead_letters(journal.rows) == [packet_id(2), packet_id(1)]
+    assert list(await units.dead_letters(journal.rows)) == [packet_id(2), packet_id(1)]
 
 
 async def test_what_was_set_aside_is_found_by_the_next_run(tmp_path: Any) -> None:

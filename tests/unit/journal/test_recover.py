@@ -14,10 +14,16 @@ from tests.unit.journal.conftest import open_quick
 from tests.unit.journal.packets import (
     AT,
     accepted,
+    copy_id,
     dead_lettered,
     delivered,
+    escalated,
+    fanned_out,
+    of_copy,
     packet_id,
     rejected,
+    replayed,
+    resolved,
     retried,
     stepped,
     version,
@@ -51,6 +57,19 @@ async def test_a_unit_is_found_where_its_last_commit_left_it(journal: SqliteJour
     assert two.data == b'{"n":1.0}'
     assert (three.state, three.cursor, three.write_no) == ("verifying", "$verify", 1)
     assert (three.result, three.group_size) == (b'{"rowid":3}', 4)
+
+
+async def test_a_packet_that_is_taken_up_again_is_told_with_its_copies(
+    journal: SqliteJournal,
+) -> None:
+    """What it wrote may be older than any mark, and so may be what its copies wrote."""
+    await journal.commit(accepted(1), accepted(2), dead_lettered(2), accepted(3), escalated(3))
+    await journal.commit(accepted(4), fanned_out(4, "a", "b"))
+    await journal.commit(*(of_copy(dead_lettered(4), 4, branch) for branch in ("a", "b")))
+    assert {unit.taken_up for unit in (await journal.recover()).units} == {False}
+    await journal.commit(replayed(2), resolved(3), of_copy(replayed(4), 4, "a"))
+    again = {unit.id for unit in (await journal.recover()).units if unit.taken_up}
+    assert again == {packet_id(2), packet_id(3), packet_id(4), copy_id(4, "a")}
 
 
 @pytest.mark.parametrize("steps", [1, 31, 32, 33, 70])
