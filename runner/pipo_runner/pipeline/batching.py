@@ -368,13 +368,14 @@ class Batches:
         return next((move for move in moves if isinstance(move, GiveUp)), moves[0])
 
     async def _written(self, part: Sequence[Prepared], flush: Flush, size: int) -> None:
-        written, _ = self._results.sort(part, flush)
-        *pieces, last = _pieces(written)
-        for piece in pieces:
-            self._results.written(piece, size=size, marks={})
+        *pieces, last = zip(_pieces(part), _pieces(flush.results), strict=True)
+        for units, results in pieces:
+            written, _ = self._results.sort(units, Flush(results))
+            self._results.written(written, size=size, marks={})
             await self._journal.commit()
             reach("batch.after_piece")
-        self._results.written(last, size=size, marks=flush.marks)
+        written, _ = self._results.sort(last[0], Flush(last[1]))
+        self._results.written(written, size=size, marks=flush.marks)
 
     async def _wait(self, part: Sequence[Prepared], move: Wait, error: Exception) -> bool:
         """Waits for the next try; False when it may not begin."""

@@ -15,7 +15,8 @@ the rule for its own effect (see `writing`).
 Slots. A unit holds its slot while it is processed, waits for a retry (edge 106)
 and is written. With `concurrency: 1` the output stage gives it back only when
 the unit is settled, which makes delivery first in, first out (L029). A unit that splits
-gives its slot back, and its copies queue up in its place.
+gives its slot back, and its copies queue up in its place; one that waits in a batch has
+given it back too.
 
 Failure cases. An expression that fails follows the node's policy. An exception
 that is none of the packet's errors is a bug of ours: it is logged with its
