@@ -295,7 +295,9 @@ class Executor:
                 unit.size = self._size_of(result)
         except Exception as error:
             return self._failed(unit, node, error, depth)
-        return self._ran(unit, node, scope, call, result, way, depth)
+        if result is FILTERED or node.loop is not None:
+            return self._filtered_or_looped(unit, node, scope, call, result, way, depth)
+        return self._record(unit, node, result, way, tuple(call.notes), depth)
 
     async def _run_outside(self, unit: Unit, node: PlannedNode) -> None:
         """Runs one node that reaches outside, and goes on with the unit.
@@ -332,7 +334,9 @@ class Executor:
                 unit.size = self._size_of(result)
         except Exception as error:
             return self._failed(unit, node, error, 0)
-        return self._ran(unit, node, scope, call, result, node.follows, 0)
+        if node.loop is not None:
+            return self._filtered_or_looped(unit, node, scope, call, result, node.follows, 0)
+        return self._record(unit, node, result, node.follows, tuple(call.notes), 0)
 
     async def idle(self, timeout_s: float) -> bool:
         """Whether no step is outside, waiting up to `timeout_s` for those that are."""
@@ -348,7 +352,7 @@ class Executor:
         scope = self._scopes.step(unit, node.id, with_meta=node.uses_meta)
         return scope, StepCall(unit.id, node.id, unit.data, scope.get("meta", {}), {})
 
-    def _ran(
+    def _filtered_or_looped(
         self,
         unit: Unit,
         node: PlannedNode,
@@ -358,23 +362,24 @@ class Executor:
         way: Way,
         depth: int,
     ) -> bool:
-        """What the result of a run leads to; False when the unit goes no further now."""
+        """What else the result of a run may lead to; False when the unit goes no further now."""
         ms = (self._clock.monotonic() - unit.entered) * 1000.0
         if result is FILTERED:
             at = self._clock.now_ms()
             self._ends.append(Filtered(unit=unit.id, node=node.id, ms=ms, at=at))
             self._end(unit, Settlement("filtered"))
             return False
-        if node.loop is not None:
-            scope["data"] = unit.data if result is SAME else result
-            try:
-                leaves = node.loop.until.holds(scope)
-            except Exception as error:
-                return self._failed(unit, node, error, depth)
-            if not leaves:
-                self._send_back(unit, node, node.loop, scope["data"], call, ms, depth)
-                return False
-        return self._record(unit, node, result, way, ms, tuple(call.notes), depth)
+        loop = node.loop
+        assert loop is not None, node.id
+        scope["data"] = unit.data if result is SAME else result
+        try:
+            leaves = loop.until.holds(scope)
+        except Exception as error:
+            return self._failed(unit, node, error, depth)
+        if leaves:
+            return self._record(unit, node, result, way, tuple(call.notes), depth)
+        self._send_back(unit, node, loop, scope["data"], call, ms, depth)
+        return False
 
     def _record(
         self,
@@ -382,7 +387,6 @@ class Executor:
         node: PlannedNode,
         result: Any,
         way: Way,
-        ms: float,
         notes: tuple[tuple[str, Any], ...],
         depth: int,
     ) -> bool:
@@ -395,7 +399,7 @@ class Executor:
                 node=node.id,
                 cursor=cursor,
                 at=self._clock.now_ms(),
-                ms=ms,
+                ms=(self._clock.monotonic() - unit.entered) * 1000.0,
                 before=unit.data if changed else UNCHANGED,
                 after=result if changed else UNCHANGED,
                 notes=masked_notes(notes, self._redact),
@@ -527,7 +531,7 @@ class Executor:
         )
         if move.then == "continue" and unit.stall is None:
             notes = (("node.failed_continued", {"error": journaled.message}),)
-            return self._record(unit, node, SAME, node.follows, ms, notes, depth)
+            return self._record(unit, node, SAME, node.follows, notes, depth)
         failed = Failed(unit, journaled, node.id, at, ms)
         self._end_as(self._endings.of(move.then, failed, lambda: self.enqueue(unit)), unit)
         return False

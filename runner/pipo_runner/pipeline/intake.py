@@ -183,7 +183,7 @@ class PipelineIntake:
                 queue_seq=unit.queue_seq,
                 at=at,
                 state=arrival.state,
-                copies=as_journaled(copies),
+                copies=as_journaled(copies) if copies else (),
             )
         )
         return Accepted(packet_id)

@@ -128,8 +128,13 @@ class ReadyQueue:
                 unit.data = UNLOADED
             else:
                 self._resident += unit.size
-        if not self._line or _goes_before(self._line[-1], unit.queue_seq, unit.id):
-            self._line.append(unit)
+        line = self._line
+        if (
+            not line
+            or unit.queue_seq > line[-1].queue_seq
+            or _goes_before(line[-1], unit.queue_seq, unit.id)
+        ):
+            line.append(unit)
         else:
             heapq.heappush(self._heap, (unit.queue_seq, unit.id, unit))
 
