@@ -267,6 +267,38 @@ async def test_a_piece_waits_until_the_one_before_is_on_disk(
     assert len(rig.journal.of(journaled.Written)) == 3
 
 
+SPLIT = f"""
+input: {{ via: push }}
+nodes:
+  a: {{ from: input, transform: map, with: {{ data: "${{data}}" }} }}
+  b: {{ from: input, transform: map, with: {{ data: "${{data}}" }} }}
+output:
+  from: [a, b]
+  to: sqlite
+  batch: {{ size: 3, within: 2s }}
+  {WITH}
+"""
+
+
+async def test_copies_are_members_of_their_own() -> None:
+    """Edge 122: each with its key, and with the size of the batch that it was written in."""
+    rig = Rig(SPLIT, auto=True)
+    one, two = await rig.accept(1, 2)
+    await rig.settle()
+    await rig.timers.elapse(2.0)
+    await rig.settle()
+    keys = [[unit.key for unit in group] for group in rig.output.writes]
+    assert [len(group) for group in keys] == [3, 1]
+    assert sorted(key for group in keys for key in group) == [
+        f"{one}:a",
+        f"{one}:b",
+        f"{two}:a",
+        f"{two}:b",
+    ]
+    assert sizes(rig) == {key: len(group) for group in keys for key in group}
+    assert (len(rig.parts.pending), rig.parts.executor.in_hand) == (0, 0)
+
+
 # ── failing ──────────────────────────────────────────────────────────────────
 
 
