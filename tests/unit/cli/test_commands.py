@@ -145,6 +145,43 @@ def test_a_push_into_a_stopped_pipeline_says_so(shell: Shell) -> None:
     )
 
 
+def test_the_dead_letters_of_a_pipeline(shell: Shell) -> None:
+    reply = pipo_pb2.ListPacketsReply(total=0, source="journal")
+    words = ("dlq", "sender", "--limit", "5", "--after", ID)
+    code, out, _, operations = shell.run(*words, list_dead_letters=reply)
+    assert (code, out) == (0, "0 of 0 dead-lettered\n")
+    request = operations.asked[0][1]
+    assert (request.pipeline, request.limit, request.after) == ("sender", 5, ID)
+    _, out, _, _ = shell.run("dlq", "--json", "sender", list_dead_letters=reply)
+    assert json.loads(out)["source"] == "journal"
+
+
+def test_replay_and_purge_say_who(shell: Shell) -> None:
+    code, out, _, operations = shell.run(
+        "dlq", "replay", "sender", ID, "01X", replay=pipo_pb2.ReplayReply(replayed=2)
+    )
+    assert (code, out.splitlines()[0]) == (
+        0,
+        "replayed 2 packet(s) from the dead-letter queue of sender",
+    )
+    request = operations.asked[0][1]
+    assert (list(request.ids), request.all, request.by) == ([ID, "01X"], False, os_user())
+    words = ("dlq", "purge", "sender", "--all", "--by", "Ada", "--json")
+    _, out, _, operations = shell.run(*words, purge=pipo_pb2.PurgeReply(purged=1, packet_ids=[ID]))
+    assert json.loads(out) == {"purged": 1, "packet_ids": [ID], "skipped": [], "engine": "up"}
+    request = operations.asked[0][1]
+    assert (list(request.ids), request.all, request.by) == ([], True, "Ada")
+
+
+@pytest.mark.parametrize("what", ["replay", "purge"])
+@pytest.mark.parametrize("words", [(), (ID, "--all")])
+def test_either_ids_or_all(shell: Shell, what: str, words: tuple[str, ...]) -> None:
+    """Edge 385."""
+    code, out, err, operations = shell.run("dlq", what, "sender", *words)
+    assert (code, out, operations.asked) == (2, "", [])
+    assert err.startswith("error: give either ids or --all\n  hint: ")
+
+
 def test_the_engine_line_ends_a_text_made_without_one(shell: Shell) -> None:
     nothing = pipo_pb2.ListPipelinesReply()
     _, out, _, _ = shell.run("status", engine="down", list_pipelines=nothing)

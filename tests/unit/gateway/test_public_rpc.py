@@ -48,6 +48,11 @@ async def test_each_operation_answers(
     assert (await stub.Logs(pipo_pb2.LogsRequest(**pipeline_of))).lines == ["a line"]
     acked = await stub.Ack(pipo_pb2.AckRequest(**pipeline_of, packet_id="01P"))
     assert (acked.packet_id, acked.acked) == ("01P", True)
+    dead = await stub.ListDeadLetters(pipo_pb2.ListDeadLettersRequest(**pipeline_of))
+    assert [one.state for one in dead.packets] == ["dead_lettered"]
+    replayed = await stub.Replay(pipo_pb2.ReplayRequest(**pipeline_of, ids=["01P"], by="Ada"))
+    assert replayed.packets[0].units[0].node == "$output"
+    assert (await stub.Purge(pipo_pb2.PurgeRequest(**pipeline_of, all=True))).purged == 1
     assert (await stub.Pause(pipo_pb2.PauseRequest(**pipeline_of))).state == "paused"
     assert (await stub.Resume(pipo_pb2.ResumeRequest(**pipeline_of))).already is True
     assert (await stub.Drain(pipo_pb2.DrainRequest(**pipeline_of))).state == "draining"

@@ -220,6 +220,59 @@ async def test_ack_asks_the_process(client: aiohttp.ClientSession, pipeline: Fak
     assert told["hint"] == "copies are <packet_id>:<branch>"
 
 
+async def test_dead_letters_are_listed_replayed_and_purged(
+    client: aiohttp.ClientSession, pipeline: FakePipeline
+) -> None:
+    async with client.get(f"{ONE}/dlq?limit=5&after=01X") as got:
+        listed = await got.json()
+    assert [one["packet_id"] for one in listed["packets"]] == ["01P"]
+    assert (listed["total"], listed["next"], listed["source"]) == (1, None, "runner")
+    assert (pipeline.asked[0].limit, pipeline.asked[0].after) == (5, "01X")
+    status, told = await post(client, f"{ONE}/dlq/replay", '{"ids": ["01P"], "by": "Ada"}')
+    assert (status, told) == (
+        200,
+        {
+            "replayed": 1,
+            "packets": [{"packet_id": "01P", "units": [{"id": "01P", "node": "$output"}]}],
+            "skipped": [],
+        },
+    )
+    status, told = await post(client, f"{ONE}/dlq/purge", '{"all": true}')
+    assert (status, told) == (200, {"purged": 1, "packet_ids": ["01P"], "skipped": []})
+    assert (list(pipeline.asked[1].ids), pipeline.asked[1].by) == (["01P"], "Ada")
+    assert (list(pipeline.asked[2].ids), pipeline.asked[2].all) == ([], True)
+
+
+@pytest.mark.parametrize("path", ["dlq/replay", "dlq/purge"])
+@pytest.mark.parametrize(
+    ("body", "error"),
+    [
+        ("{}", "neither ids nor all is given"),
+        ('{"ids": []}', "neither ids nor all is given"),
+        ('{"all": false}', "neither ids nor all is given"),
+        ('{"ids": ["01P"], "all": true}', "both ids and all are given"),
+        ('{"ids": "01P"}', "ids is not a list of texts"),
+        ('{"ids": ["01P", 7]}', "ids is not a list of texts"),
+        ('{"ids": [""]}', "an id is empty"),
+        ('{"all": "yes"}', "all is not true or false"),
+        ('{"id": ["01P"]}', "unknown field 'id'"),
+        (json.dumps({"ids": [f"01P{n}" for n in range(1001)]}), "1001 ids are given"),
+    ],
+)
+async def test_either_ids_or_all(
+    client: aiohttp.ClientSession, pipeline: FakePipeline, path: str, body: str, error: str
+) -> None:
+    """Edge 254."""
+    status, told = await post(client, f"{ONE}/{path}", body)
+    assert (status, told["code"], told["error"]) == (400, "bad_request", error)
+    assert pipeline.asked == []
+
+
+async def test_ids_count_once(client: aiohttp.ClientSession, pipeline: FakePipeline) -> None:
+    ids = [f"01P{n}" for n in range(1000)]
+    assert (await post(client, f"{ONE}/dlq/replay", json.dumps({"ids": ids * 2})))[0] == 200
+
+
 async def test_drain_and_restart(
     home: Home, client: aiohttp.ClientSession, pipeline: FakePipeline
 ) -> None:

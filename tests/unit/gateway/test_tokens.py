@@ -94,6 +94,8 @@ async def test_grpc_scopes_of_a_limited_reader(gateway: Gateway, pipeline: FakeP
         lambda: stub.Push(pipo_pb2.PushRequest(pipeline="signups", data=b"1")),
         lambda: stub.Stop(pipo_pb2.StopRequest(pipeline="signups")),
         lambda: stub.Start(pipo_pb2.StartRequest(target="signups")),
+        lambda: stub.Replay(pipo_pb2.ReplayRequest(pipeline="signups", all=True)),
+        lambda: stub.Purge(pipo_pb2.PurgeRequest(pipeline="signups", all=True)),
     ]
     try:
         for call in refused:

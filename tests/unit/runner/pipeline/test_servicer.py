@@ -13,7 +13,7 @@ import pytest
 
 from pipo.errors import BadRequest, NotFound, Unavailable
 from pipo.journal import reads
-from pipo.journal.changes import Started, Stopped
+from pipo.journal.changes import DeadLettered, PacketError, Started, Stopped
 from pipo.journal.sqlite_journal import SqliteJournal
 from pipo.rpc.channels import Channel, dial
 from pipo.rpc.errors import calling
@@ -27,7 +27,7 @@ from pipo_runner.pipeline.servicer import PAGE_MAX, PipelineServicer, limit_of
 from pipo_runner.pipeline.verification import Verifications
 from tests.unit.journal.conftest import open_quick
 from tests.unit.journal.packets import AT, accepted, packet_id, version
-from tests.unit.runner.pipeline.rig import Rig
+from tests.unit.runner.pipeline.rig import PLAIN, Rig
 from tests.unit.runner.pipeline.test_http_door import Target, head
 from tests.unit.runner.pipeline.test_verification import CHECKED
 
@@ -173,6 +173,26 @@ async def test_a_push_and_its_refusal(stub: Any, process: FakeProcess) -> None:
     assert reply.packet_id == process.rig.output.written[0]
     with pytest.raises(BadRequest, match="data is missing"), calling("people"):
         await stub.Push(pipo_pb2.PushRequest())
+
+
+async def test_dead_letters_are_listed_replayed_and_purged(stub: Any, process: FakeProcess) -> None:
+    failed = PacketError("output.failed", "it broke", None, "output", 2)
+    dead = [packet_id(n) for n in (1, 2)]
+    await process.source.commit(
+        *(DeadLettered(unit=id, error=failed, node="$output", at=AT, ms=1.0) for id in dead)
+    )
+    listing = await stub.ListDeadLetters(pipo_pb2.ListDeadLettersRequest(limit=1))
+    assert [one.packet_id for one in listing.packets] == [dead[1]]
+    assert (listing.total, listing.next, listing.source) == (2, dead[1], "runner")
+    with pytest.raises(BadRequest, match="limit is 1001"), calling("people"):
+        await stub.ListDeadLetters(pipo_pb2.ListDeadLettersRequest(limit=1001))
+    queue = Rig(PLAIN, journal=process.source, opened=False)
+    process.rig.dead_letters = queue.dead_letters
+    replayed = await stub.Replay(pipo_pb2.ReplayRequest(ids=[dead[0]], by="ada"))
+    assert (replayed.replayed, replayed.packets[0].units[0].node) == (1, "$output")
+    purged = await stub.Purge(pipo_pb2.PurgeRequest(all=True))
+    assert (purged.purged, purged.packet_ids) == (1, [dead[1]])
+    assert queue.parts.pending.find(dead[0]) is not None
 
 
 async def test_a_push_stream_answers_each_item(stub: Any) -> None:
