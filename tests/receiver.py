@@ -1,7 +1,8 @@
 """A real HTTP receiver for tests: it records, keeps, and misbehaves as it is told.
 
 Without a script it is a good receiver: it keeps (key, body) once for each
-Idempotency-Key, counts what it kept as effects, and answers 200; a GET changes nothing. A script is a list
+Idempotency-Key, counts what it kept as effects, and answers 200; a GET changes nothing. One with
+`honours_keys` switched off keeps whatever comes. A script is a list
 of replies for a path; the last one goes on for ever. It lives in the test's own
 process, so that it survives the kill of whatever sends to it.
 """
@@ -75,7 +76,9 @@ class Receiver:
     def __init__(self, port: int = 0) -> None:
         self.got: list[Got] = []
         self.kept: dict[str, bytes] = {}
-        self.effects = 0
+        self.done: list[Got] = []
+        """The requests that had an effect, in order."""
+        self.honours_keys = True
         self.open_now = 0
         self.open_most = 0
         self.fallback: Script | None = None
@@ -107,6 +110,10 @@ class Receiver:
         """From now on requests to a path are answered so, one after the other."""
         with self._lock:
             self._scripts[path] = list(replies)
+
+    @property
+    def effects(self) -> int:
+        return len(self.done)
 
     def at(self, path: str) -> list[Got]:
         """What came to a path so far, in order."""
@@ -141,9 +148,9 @@ class Receiver:
     def _keep(self, got: Got) -> None:
         keys = got.all("Idempotency-Key") or [""]
         with self._lock:
-            if keys[0] not in self.kept or not keys[0]:
+            if keys[0] not in self.kept or not keys[0] or not self.honours_keys:
                 self.kept[keys[0]] = got.body
-                self.effects += 1
+                self.done.append(got)
 
 
 class _Server(ThreadingHTTPServer):

@@ -32,8 +32,12 @@ def wait_for(condition: Callable[[], T | None], *, deadline_s: float = 20.0, wha
         time.sleep(0.02)
 
 
-# Below what the kernel gives to outgoing connections: no client takes a port we chose.
-PORTS = range(12_000, 32_000)
+# Below what the kernel gives to outgoing connections: no client takes a port we chose. Each
+# worker of a parallel run has a share of its own, so that none takes what another has just seen
+# free, or what its stack comes back to after a kill.
+_WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+_SHARE = 20_000 // int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+PORTS = range(12_000 + _SHARE * _WORKER, 12_000 + _SHARE * (_WORKER + 1) - 1)
 
 
 def free_ports(count: int = 2) -> int:
@@ -229,21 +233,29 @@ class Stack:
 
 def query(database: Path, sql: str) -> list[list[Any]]:
     """Rows of a live database, looked at from a child process (design §5)."""
+    (rows,) = query_each([(database, sql)])
+    return rows
+
+
+def query_each(asked: Sequence[tuple[Path, str]]) -> list[list[list[Any]]]:
+    """The rows of each database and query, all from one child process."""
     program = (
         "import json,sqlite3,sys;"
-        "c=sqlite3.connect(f'file:{sys.argv[1]}?mode=ro',uri=True,timeout=20);"
-        "print(json.dumps(c.execute(sys.argv[2]).fetchall()))"
+        "ask=lambda d,q: sqlite3.connect(f'file:{d}?mode=ro',uri=True,timeout=20)"
+        ".execute(q).fetchall();"
+        "print(json.dumps([ask(d,q) for d,q in json.load(sys.stdin)]))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program, str(database), sql],
+        [sys.executable, "-c", program],
+        input=json.dumps([(str(database), sql) for database, sql in asked]),
         capture_output=True,
         text=True,
         timeout=60,
     )
     if done.returncode:
         raise AssertionError(done.stderr)
-    rows: list[list[Any]] = json.loads(done.stdout)
-    return rows
+    found: list[list[list[Any]]] = json.loads(done.stdout)
+    return found
 
 
 def _alive(pid: int) -> bool:
