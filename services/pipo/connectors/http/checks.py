@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -34,6 +33,7 @@ from pipo.connectors.contract import (
     Target,
 )
 from pipo.connectors.http import matching, outgoing, statuses
+from pipo.connectors.http.bodies import text_of
 from pipo.connectors.http.failures import redirect
 from pipo.connectors.http.inflating import NotInflated, inflated
 from pipo.connectors.http.outgoing import Request
@@ -44,7 +44,6 @@ BODY_BYTES_MAX = 1024 * 1024
 REDIRECTS_MAX = 3
 STORED = "the stored status"
 _MATCH_SHOWN_CHARACTERS = 2048
-_CHARSET = re.compile(r"charset=\"?([\w.:-]+)", re.I)
 
 
 def build() -> Checks:
@@ -62,11 +61,7 @@ class Found:
 
     @cached_property
     def text(self) -> str:
-        named = _CHARSET.search(self.answer.headers.get("Content-Type", ""))
-        try:
-            return self.body.decode(named[1] if named else "utf-8", "replace")
-        except LookupError:
-            return self.body.decode("utf-8", "replace")
+        return text_of(self.body, self.answer.headers)
 
     @cached_property
     def json(self) -> tuple[Any, str]:

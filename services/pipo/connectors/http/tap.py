@@ -1,0 +1,31 @@
+"""Sends a request for each packet that passes."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pipo.connectors.contract import Context, Step, StepCall
+from pipo.connectors.http.output import TIMEOUT_S
+from pipo.connectors.http.step import StepRequests
+
+
+def build(context: Context) -> Step:
+    return HttpTap(context)
+
+
+class HttpTap:
+    """Of the answer only the status counts."""
+
+    pure: Literal[False] = False
+
+    def __init__(self, context: Context, *, timeout_s: float = TIMEOUT_S) -> None:
+        self._requests = StepRequests(context, timeout_s=timeout_s)
+
+    async def open(self) -> None:
+        await self._requests.open()
+
+    async def run(self, call: StepCall) -> None:
+        await self._requests.send(call)
+
+    async def close(self) -> None:
+        await self._requests.close()
