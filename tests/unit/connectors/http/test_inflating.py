@@ -22,8 +22,8 @@ def bare(body: bytes) -> bytes:
     [
         (BODY, ""),
         (BODY, "identity"),
-        (gzip.compress(BODY), "gzip"),
-        (gzip.compress(BODY), " GZIP "),
+        (gzip.compress(BODY, mtime=0), "gzip"),
+        (gzip.compress(BODY, mtime=0), " GZIP "),
         (zlib.compress(BODY), "deflate"),
         (bare(BODY), "deflate"),
     ],
