@@ -14,9 +14,9 @@ Which step. The error says where a unit stopped: a node runs again, and what fai
 output or at its check is written again, under the same key and as a repeated write. Of a split
 packet its dead copies run; what they came of waits for them once more (edge 263).
 
-Failure cases. One group at a time, whoever asks, so that what was looked up still holds when it
-is committed. Only the clean-up of old packets does not wait; if it comes between, the group is
-looked up again.
+Failure cases. One group at a time, whoever asks: what was looked up still holds when it is
+committed, and a version is made ready once. Only the clean-up of old packets waits for nobody;
+if it comes between, the group is looked up again.
 
 Rejected: reading the units back after the commit, as a start does. Between the two a drain
 could end.

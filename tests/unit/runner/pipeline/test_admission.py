@@ -26,3 +26,13 @@ def test_a_closed_gate_names_the_state() -> None:
     refusal = gate.reserve("hook")
     assert refusal is not None
     assert refusal.message == "pipeline is draining"
+
+
+def test_what_moves_again_is_never_refused_and_counts() -> None:
+    gate = Admission(buffer_max=2, pending=1)
+    gate.open()
+    gate.take_again(3)
+    gate.give_back(2)
+    assert gate.reserve("hook") is not None
+    gate.give_back()
+    assert gate.reserve("hook") is None

@@ -18,8 +18,9 @@ from pipo.payload import decode
 from pipo_runner.pipeline import operations
 from pipo_runner.pipeline.operations import Replays, SkippedPacket
 from pipo_runner.pipeline.resuming import loader
+from pipo_runner.pipeline.units import Unit
 from tests.unit.journal.conftest import open_quick
-from tests.unit.journal.packets import AT, accepted, packet_id, version
+from tests.unit.journal.packets import AT, accepted, looped, packet_id, version
 from tests.unit.runner.pipeline.rig import TABLE, Rig, quiet
 
 PLAIN = (
@@ -219,7 +220,6 @@ async def test_all_of_nothing(queue: Queue) -> None:
 
 async def test_the_buffer_refuses_no_replay_and_counts_it(queue: Queue) -> None:
     dead = await queue.dead(1, 2)
-    queue.rig.parts.pausing.on_pause.append(lambda: None)
     await queue.rig.parts.pausing.pause("manual")
     assert len(await queue.push(3, 4, 5, 6)) == 4
     assert (await queue.replay(every=True)).replayed == 2
@@ -234,7 +234,8 @@ async def test_the_buffer_refuses_no_replay_and_counts_it(queue: Queue) -> None:
     await queue.rest()
     # New places in the queue: behind whoever came before.
     assert queue.rig.output.written[-2:] == dead
-    assert len(await queue.push(7, 8, 9, 10)) == 4
+    # Every place was given back, and no more than there are.
+    assert len(await queue.push(*range(7, 13))) == 4
 
 
 async def test_only_dead_copies_move_and_the_packet_settles_again(journal: SqliteJournal) -> None:
@@ -321,17 +322,26 @@ async def test_the_plan_of_an_older_version_is_made_when_it_is_needed(queue: Que
     assert queue.rig.output.writes[-1][0].data == {"n": 30}
 
 
-async def test_a_loops_passes_count_anew(journal: SqliteJournal) -> None:
+async def test_a_loops_passes_count_anew(
+    journal: SqliteJournal, monkeypatch: pytest.MonkeyPatch
+) -> None:
     queue = Queue(journal, STEPS)
     queue.bad = set()
     await queue.journal.commit(
         accepted(1),
+        looped(1),
         died(1, PacketError("loop.max", "3 times", None, "second", 3)),
     )
-    family = (await units.families(journal.rows, [packet_id(1)]))[packet_id(1)]
-    kept = operations._unit_of(family[0], "second", 1)
-    assert kept.iteration == 0
+    seen: list[int] = []
+    enqueue = queue.rig.parts.executor.enqueue
+
+    def look(unit: Unit) -> None:
+        seen.append(unit.iteration)
+        enqueue(unit)
+
+    monkeypatch.setattr(queue.rig.dead_letters, "_enqueue", look)
     await queue.replay(packet_id(1))
+    assert seen == [0]
     await queue.rest()
     assert await queue.state(packet_id(1)) == "delivered"
     await queue.rig.timers.close(0.0)
@@ -413,6 +423,26 @@ async def test_two_replays_at_once_run_a_packet_once(queue: Queue) -> None:
     assert isinstance(answers[2], Replays)
     assert answers[2].replayed == 0
     assert (await queue.types(id)).count("dlq.replayed") == 1
+
+
+async def test_a_version_is_made_ready_by_one_call_at_a_time(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An output that two calls open at once would be opened twice."""
+    ids = await queue.dead(1, 2)
+    inside = most = 0
+
+    async def prepare(versions: set[int]) -> None:
+        nonlocal inside, most
+        inside += 1
+        most = max(most, inside)
+        await quiet()
+        inside -= 1
+
+    monkeypatch.setattr(queue.rig.dead_letters, "_prepare", prepare)
+    await asyncio.gather(*(queue.replay(id) for id in ids))
+    assert most == 1
+    await queue.rest()
 
 
 async def test_a_caller_that_goes_away_leaves_it_done(queue: Queue) -> None:
