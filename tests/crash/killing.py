@@ -20,7 +20,7 @@ import grpc
 from pipo.rpc.channels import dial
 from pipo.rpc.stubs import pipo_pb2, pipo_pb2_grpc
 from tests.crash.judge import Journal, Record, Unreadable, faults, parse
-from tests.crash.matrix import OWN, Case
+from tests.crash.matrix import DATABASES, OWN, Case
 from tests.load.ledger import Ledger, read
 from tests.packets import push
 from tests.receiver import Got, Receiver, Reply
@@ -41,7 +41,6 @@ output:
   to: {to}
 {batch}delivered: {{ {check} }}
 """
-DATABASES = ("insert", "upsert")
 DATABASE = "sqlite\n  with: {{ path: ./{file}, table: t, create: true{more} }}"
 UPSERT = ', mode: upsert, key: n, columns: { n: "${data.n}", id: "${data.id}" }'
 CHECKS = {

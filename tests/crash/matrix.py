@@ -1,7 +1,7 @@
 """Every way to be killed at an output: points × shapes × batch sizes × checks.
 
-A shape is a destination in one of its modes. `covering` picks few cases of the product
-in which each pair of values meets.
+A shape is a destination in one of its modes, as the manifests name them. `covering` picks
+few cases of the product, in which each pair of values meets.
 """
 
 from __future__ import annotations
@@ -12,13 +12,30 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from itertools import combinations
 
+from pipo.connectors.contract import OutputRole
+from pipo.connectors.registry import manifests
 from tests.crash import test_batches, test_commit_points
 
-FORMATS = ("jsonl", "json", "csv", "text")
-MODES = ("append", "write")
-FILES = tuple(f"{kind}-{mode}" for kind in FORMATS for mode in MODES)
-BATCHED = ("insert", "upsert", *FILES)
-SHAPES = (*BATCHED, "http")
+
+def _role(connector: str) -> OutputRole:
+    role = manifests()[connector].output
+    assert role is not None
+    return role
+
+
+def _choices(connector: str, setting: str) -> tuple[str, ...]:
+    return tuple(_role(connector).schema["properties"][setting]["enum"])
+
+
+FORMATS = _choices("file", "format")
+DATABASES = _choices("sqlite", "mode")
+FILES = tuple(f"{kind}-{mode}" for kind in FORMATS for mode in _choices("file", "mode"))
+CONNECTORS = {
+    **dict.fromkeys(DATABASES, "sqlite"),
+    **dict.fromkeys(FILES, "file"),
+    "http": "http",
+}
+SHAPES = tuple(CONNECTORS)
 SIZES = (None, 1, 7, 100)
 ACK, OWN = "ack", "own"
 # Between a packet's acceptance and its delivery, for every destination, and only in a batch.
@@ -46,7 +63,7 @@ class Case:
     @property
     def is_possible(self) -> bool:
         """Whether the point is on its way, and the output takes the batch."""
-        if self.size is not None and self.shape not in BATCHED:
+        if self.size is not None and not _role(CONNECTORS[self.shape]).batches:
             return False
         if self.point in test_batches.POINTS and self.size is None:
             return False
@@ -70,13 +87,13 @@ def covering() -> Sequence[Case]:
 
     Among equals the size is taken that was taken least.
     """
-    cases = list(product())
-    left = {pair for case in cases for pair in case.pairs}
+    pairs = {case: case.pairs for case in product()}
+    left = set().union(*pairs.values())
     chosen: list[Case] = []
     taken: Counter[int | None] = Counter()
     while left:
-        best = max(cases, key=lambda case: (len(case.pairs & left), -taken[case.size]))
-        left -= best.pairs
+        best = max(pairs, key=lambda case: (len(pairs[case] & left), -taken[case.size]))
+        left -= pairs[best]
         taken[best.size] += 1
         chosen.append(best)
     return chosen

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from tests.crash.judge import Journal, Record, Unreadable, faults, parse
-from tests.crash.matrix import FILES, SHAPES, covering, product
+from tests.crash.matrix import FILES, SHAPES
 
 JOURNAL = Journal(
     accepted={"A": 1, "B": 2, "C": 3},
@@ -104,12 +104,3 @@ def test_a_file_that_is_cut_short_does_not_parse(shape: str) -> None:
 def test_an_empty_file_is_a_loss() -> None:
     with pytest.raises(Unreadable):
         parse("jsonl-append", "")
-
-
-def test_every_two_values_that_can_meet_do() -> None:
-    wanted = {pair for case in product() for pair in case.pairs}
-    chosen = list(covering())
-    assert {pair for case in chosen for pair in case.pairs} == wanted
-    for left_out in chosen:
-        rest = {pair for case in chosen if case != left_out for pair in case.pairs}
-        assert rest != wanted, f"{left_out} adds nothing"
