@@ -240,7 +240,7 @@ def _file_of(target: str) -> Path | None:
 
 def _require(settings: Settings, name: str) -> None:
     """Raises: NotFound, for a name that the home does not know; no stack comes up for that."""
-    from pipo.access.directory import Directory
+    from pipo.home.directory import Directory
 
     directory = Directory(settings.home, SystemClock())
     if not directory.exists(name):

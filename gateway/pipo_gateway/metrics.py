@@ -33,7 +33,7 @@ _log = logger("gateway.metrics")
 
 
 class Directory(Protocol):
-    """What metrics ask of `pipo.access.directory`."""
+    """What metrics ask of `pipo.home.directory`."""
 
     def names(self) -> list[str]: ...
 

@@ -14,8 +14,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
 import grpc
 
-from pipo.access.connections import Peer
 from pipo.errors import BadRequest, PipoError, Unavailable
+from pipo.rpc.connections import Peer
 from pipo.rpc.errors import Unanswered, calling
 from pipo.rpc.stubs import pipo_pb2
 from pipo.rpc.wire import STREAM_PIECE_BYTES_MAX

@@ -6,10 +6,10 @@ import asyncio
 from dataclasses import dataclass
 from typing import Protocol
 
-from pipo.access.connections import Peer
 from pipo.clock import Clock
 from pipo.errors import InvalidState, NotFound, PipoError, Unavailable
 from pipo.home.registry import Entry
+from pipo.rpc.connections import Peer
 from pipo.rpc.errors import calling
 from pipo.rpc.stubs import pipeline_pb2
 from pipo.telemetry.logs import logger

@@ -2,8 +2,6 @@
 
     operations.py   Access: every operation, over the messages of pipo.proto
     routing.py      who answers for a pipeline: its process, its journal, or a reason
-    directory.py    who runs where, re-read when it is half a second old
-    connections.py  channels to pipeline processes, greeted before their first use
     hosts.py        start and stop, through the runner hosts
     stopped.py      what a pipeline that does not run still tells, from its journal
     checking.py     `check` of a text;  log_tail.py  the lines of a log file

@@ -10,16 +10,16 @@ from collections.abc import AsyncGenerator, AsyncIterator
 
 from pipo.access import log_tail, requests, stopped
 from pipo.access.checking import check_text
-from pipo.access.connections import Connections, Peer
-from pipo.access.directory import REREAD_S, Directory
 from pipo.access.hosts import Hosts
 from pipo.access.routing import COMING, STOPPING, Routing
 from pipo.clock import Clock, SystemClock
 from pipo.errors import PipoError
 from pipo.home import Home, tokens
 from pipo.home.config import Config
+from pipo.home.directory import REREAD_S, Directory
 from pipo.home.registry import Entry
 from pipo.journal.states import DEAD_LETTERED
+from pipo.rpc.connections import Connections, Peer
 from pipo.rpc.errors import Unanswered, calling
 from pipo.rpc.stubs import packet_pb2, pipeline_pb2, pipo_pb2
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from pipo.access.connections import Connections, Peer
-from pipo.access.directory import Directory
 from pipo.errors import InvalidState, PipoError, Unavailable
+from pipo.home.directory import Directory
+from pipo.rpc.connections import Connections, Peer
 from pipo.rpc.errors import Unanswered, calling
 
 # Supervision states in which a pipeline will soon be there, and those in which it will not.

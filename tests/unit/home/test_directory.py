@@ -1,10 +1,19 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from pipo.access.directory import Directory
 from pipo.home import Home, registry
+from pipo.home.directory import Directory
 from pipo.home.registry import Entry
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    made = Home(tmp_path / "home")
+    made.ensure()
+    return made
 
 
 class StillClock:
