@@ -40,6 +40,7 @@ from pipo.journal.rows import Rows
 from pipo.journal.sheet import IllegalChange
 from pipo.journal.states import LOOP_MAX, plain
 from pipo.journal.units import UnitStanding
+from pipo.payload import decode_own
 from pipo_runner.pipeline.acks import BY_DEFAULT
 from pipo_runner.pipeline.plan import Plan
 from pipo_runner.pipeline.settling import Pending, Split
@@ -432,6 +433,7 @@ def _unit_of(unit: UnitStanding, cursor: str, place: int) -> Unit:
         key=unit.key,
         acked_write_no=unit.acked_write_no,
         ack_by=unit.ack_by,
+        upstream=None if unit.upstream is None else decode_own(unit.upstream),
     )
 
 

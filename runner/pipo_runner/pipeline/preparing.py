@@ -46,7 +46,14 @@ class Prepared:
     def write_unit(self) -> WriteUnit:
         unit = self.unit
         return WriteUnit(
-            unit.id, self.key, unit.data, self.settings, unit.repeat, unit.trigger, unit.source
+            unit.id,
+            self.key,
+            unit.data,
+            self.settings,
+            unit.repeat,
+            unit.trigger,
+            unit.source,
+            unit.upstream,
         )
 
 

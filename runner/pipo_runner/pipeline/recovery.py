@@ -37,7 +37,7 @@ from enum import Enum, auto
 from typing import Any, Final
 
 from pipo.journal.recover import PendingUnit
-from pipo.payload import BadPayload, decode
+from pipo.payload import BadPayload, decode, decode_own
 from pipo_runner.pipeline.units import BATCH, UNLOADED, Unit
 
 
@@ -132,6 +132,7 @@ def unit_of(row: PendingUnit) -> Unit:
         acked_write_no=row.acked_write_no,
         ack_by=row.ack_by,
         deadline_at=row.deadline_at,
+        upstream=None if row.upstream is None else decode_own(row.upstream),
     )
 
 

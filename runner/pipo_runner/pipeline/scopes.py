@@ -83,5 +83,5 @@ class Scopes:
             "attempt": unit.attempt + 1,
             "hops": unit.hops,
             "iteration": unit.iteration,
-            "upstream": None,
+            "upstream": unit.upstream,
         }

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -73,6 +74,8 @@ class Unit:
     """What the last failed run of the step at the cursor said, in this run."""
     stall: str | None = None
     """The text of the stall that marked it: its next failed run escalates it (edge 238)."""
+    upstream: Mapping[str, Any] | None = None
+    """Where its packet was handed over from: `{pipeline, packet_id, key, depth}`."""
 
     def moved_on(self) -> None:
         """The step at the cursor is done: the next one has all its attempts and no mark."""

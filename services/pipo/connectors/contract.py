@@ -330,7 +330,7 @@ class WriteUnit:
 
     `repeat` says whether its write may have happened before: `first` never,
     `recovered` since the last committed mark, `repeated` at any time (design §4).
-    `trigger` and `source` are those of the packet's `meta`: where it came from.
+    `trigger`, `source` and `upstream` are those of the packet's `meta`: where it came from.
     """
 
     id: str
@@ -340,6 +340,7 @@ class WriteUnit:
     repeat: Repeat
     trigger: str = ""
     source: str = ""
+    upstream: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,6 +75,7 @@ class Packet:
     result: bytes | None
     error: PacketError | None
     evidence: bytes | None
+    upstream: bytes | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +99,7 @@ class Trace:
 
 UNIT: Final = """
 SELECT id, branch, state, cursor, version, attempt, input, trigger, source, received_at,
-    updated_at, error, CAST(result AS BLOB), CAST(data AS BLOB)
+    updated_at, error, CAST(result AS BLOB), CAST(data AS BLOB), CAST(upstream AS BLOB)
 FROM units WHERE id = ? OR root = ? ORDER BY root IS NOT NULL, id
 """
 EVENTS: Final = """
@@ -236,7 +237,7 @@ def node_shown(state: str, cursor: str | None, error: PacketError | None) -> str
 
 def _packet(unit: Row, walk: _Walk, events: Sequence[Row]) -> Packet:
     id_, _, state, cursor, version, attempt, input_, trigger, source = unit[:9]
-    received_at, updated_at, error_text, result, _ = unit[9:]
+    received_at, updated_at, error_text, result, _, upstream = unit[9:]
     error = error_of(error_text)
     return Packet(
         packet_id=id_,
@@ -253,6 +254,7 @@ def _packet(unit: Row, walk: _Walk, events: Sequence[Row]) -> Packet:
         result=result,
         error=error,
         evidence=_evidence(events),
+        upstream=upstream,
     )
 
 

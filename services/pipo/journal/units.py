@@ -39,6 +39,7 @@ class UnitStanding:
     hops: int
     received_at: int
     updated_at: int
+    upstream: bytes | None
     error: PacketError | None
     has_data: bool
 
@@ -49,7 +50,8 @@ class UnitStanding:
 
 _COLUMNS: Final = (
     "id, root, parent, branch, state, cursor, version, iteration, write_no, acked_write_no, "
-    "ack_by, key, input, trigger, source, hops, received_at, updated_at, error, data IS NOT NULL"
+    "ack_by, key, input, trigger, source, hops, received_at, updated_at, "
+    "CAST(upstream AS BLOB), error, data IS NOT NULL"
 )
 
 # The families of packets (a JSON list of ids), each with its packet first.

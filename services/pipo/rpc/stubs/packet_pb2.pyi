@@ -216,6 +216,7 @@ class Packet(_message.Message):
     RESULT_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
     EVIDENCE_FIELD_NUMBER: _builtins.int
+    UPSTREAM_FIELD_NUMBER: _builtins.int
     packet_id: _builtins.str
     state: _builtins.str
     node: _builtins.str
@@ -232,6 +233,8 @@ class Packet(_message.Message):
     """JSON of what the output's write returned."""
     evidence: _builtins.bytes
     """What the packet's delivery check saw (decision 29); JSON."""
+    upstream: _builtins.bytes
+    """Where it was handed over from: `{pipeline, packet_id, key, depth}`; JSON."""
     @_builtins.property
     def error(self) -> Global___PacketError: ...
     def __init__(
@@ -251,10 +254,11 @@ class Packet(_message.Message):
         result: _builtins.bytes | None = ...,
         error: Global___PacketError | None = ...,
         evidence: _builtins.bytes | None = ...,
+        upstream: _builtins.bytes | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_data", b"_data", "_error", b"_error", "_evidence", b"_evidence", "_node", b"_node", "_result", b"_result", "data", b"data", "error", b"error", "evidence", b"evidence", "node", b"node", "result", b"result"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_data", b"_data", "_error", b"_error", "_evidence", b"_evidence", "_node", b"_node", "_result", b"_result", "_upstream", b"_upstream", "data", b"data", "error", b"error", "evidence", b"evidence", "node", b"node", "result", b"result", "upstream", b"upstream"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_data", b"_data", "_error", b"_error", "_evidence", b"_evidence", "_node", b"_node", "_result", b"_result", "attempt", b"attempt", "data", b"data", "error", b"error", "evidence", b"evidence", "input", b"input", "node", b"node", "packet_id", b"packet_id", "received_at", b"received_at", "result", b"result", "source", b"source", "state", b"state", "trigger", b"trigger", "updated_at", b"updated_at", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_data", b"_data", "_error", b"_error", "_evidence", b"_evidence", "_node", b"_node", "_result", b"_result", "_upstream", b"_upstream", "attempt", b"attempt", "data", b"data", "error", b"error", "evidence", b"evidence", "input", b"input", "node", b"node", "packet_id", b"packet_id", "received_at", b"received_at", "result", b"result", "source", b"source", "state", b"state", "trigger", b"trigger", "updated_at", b"updated_at", "upstream", b"upstream", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__data: _TypeAlias = _typing.Literal["data"]  # noqa: Y015
     _WhichOneofArgType__data: _TypeAlias = _typing.Literal["_data", b"_data"]  # noqa: Y015
@@ -266,6 +270,8 @@ class Packet(_message.Message):
     _WhichOneofArgType__node: _TypeAlias = _typing.Literal["_node", b"_node"]  # noqa: Y015
     _WhichOneofReturnType__result: _TypeAlias = _typing.Literal["result"]  # noqa: Y015
     _WhichOneofArgType__result: _TypeAlias = _typing.Literal["_result", b"_result"]  # noqa: Y015
+    _WhichOneofReturnType__upstream: _TypeAlias = _typing.Literal["upstream"]  # noqa: Y015
+    _WhichOneofArgType__upstream: _TypeAlias = _typing.Literal["_upstream", b"_upstream"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__data) -> _WhichOneofReturnType__data | None: ...
     @_typing.overload
@@ -276,6 +282,8 @@ class Packet(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__node) -> _WhichOneofReturnType__node | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__result) -> _WhichOneofReturnType__result | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__upstream) -> _WhichOneofReturnType__upstream | None: ...
 
 Global___Packet: _TypeAlias = Packet  # noqa: Y015
 

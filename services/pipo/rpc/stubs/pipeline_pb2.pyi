@@ -12,6 +12,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from pipo.rpc.stubs import packet_pb2 as _packet_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -374,3 +375,223 @@ class IngestAnswer(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___IngestAnswer: _TypeAlias = IngestAnswer  # noqa: Y015
+
+@_typing.final
+class DeliverRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PIPELINE_FIELD_NUMBER: _builtins.int
+    SENDER_FIELD_NUMBER: _builtins.int
+    HAND_OFFS_FIELD_NUMBER: _builtins.int
+    pipeline: _builtins.str
+    """The receiver that is meant: a port may have changed hands."""
+    sender: _builtins.str
+    """The pipeline that hands over."""
+    @_builtins.property
+    def hand_offs(self) -> _containers.RepeatedCompositeFieldContainer[Global___HandOff]: ...
+    def __init__(
+        self,
+        *,
+        pipeline: _builtins.str = ...,
+        sender: _builtins.str = ...,
+        hand_offs: _abc.Iterable[Global___HandOff] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["hand_offs", b"hand_offs", "pipeline", b"pipeline", "sender", b"sender"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeliverRequest: _TypeAlias = DeliverRequest  # noqa: Y015
+
+@_typing.final
+class HandOff(_message.Message):
+    """One unit of the sender, or a piece of it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    KEY_FIELD_NUMBER: _builtins.int
+    PACKET_ID_FIELD_NUMBER: _builtins.int
+    DEPTH_FIELD_NUMBER: _builtins.int
+    DATA_FIELD_NUMBER: _builtins.int
+    MORE_FIELD_NUMBER: _builtins.int
+    request_id: _builtins.int
+    key: _builtins.str
+    """The unit's key: the receiver makes one packet of it, however often it comes."""
+    packet_id: _builtins.str
+    """The sender's packet that the unit is, or is a copy of."""
+    depth: _builtins.int
+    """1 for a packet that no pipeline handed to the sender, one more at each hop."""
+    data: _builtins.bytes
+    """JSON; a piece of it when `more` pieces of this request follow."""
+    more: _builtins.bool
+    def __init__(
+        self,
+        *,
+        request_id: _builtins.int = ...,
+        key: _builtins.str = ...,
+        packet_id: _builtins.str = ...,
+        depth: _builtins.int = ...,
+        data: _builtins.bytes = ...,
+        more: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "depth", b"depth", "key", b"key", "more", b"more", "packet_id", b"packet_id", "request_id", b"request_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HandOff: _TypeAlias = HandOff  # noqa: Y015
+
+@_typing.final
+class DeliverReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ANSWERS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def answers(self) -> _containers.RepeatedCompositeFieldContainer[Global___HandOffAnswer]: ...
+    def __init__(
+        self,
+        *,
+        answers: _abc.Iterable[Global___HandOffAnswer] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answers", b"answers"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeliverReply: _TypeAlias = DeliverReply  # noqa: Y015
+
+@_typing.final
+class HandOffAnswer(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    PACKET_ID_FIELD_NUMBER: _builtins.int
+    DUPLICATE_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    request_id: _builtins.int
+    packet_id: _builtins.str
+    """The receiver's packet; with an error, the one that its rules rejected, if that is journaled."""
+    duplicate: _builtins.bool
+    """The key had made this packet before; nothing new is journaled."""
+    state: _builtins.str
+    """The packet's state now."""
+    @_builtins.property
+    def error(self) -> _packet_pb2.ErrorInfo: ...
+    def __init__(
+        self,
+        *,
+        request_id: _builtins.int = ...,
+        packet_id: _builtins.str = ...,
+        duplicate: _builtins.bool = ...,
+        state: _builtins.str = ...,
+        error: _packet_pb2.ErrorInfo | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["duplicate", b"duplicate", "error", b"error", "packet_id", b"packet_id", "request_id", b"request_id", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HandOffAnswer: _TypeAlias = HandOffAnswer  # noqa: Y015
+
+@_typing.final
+class DownstreamStateRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PIPELINE_FIELD_NUMBER: _builtins.int
+    WAITS_FIELD_NUMBER: _builtins.int
+    pipeline: _builtins.str
+    """The receiver that is meant: a port may have changed hands."""
+    @_builtins.property
+    def waits(self) -> _containers.RepeatedCompositeFieldContainer[Global___DownstreamWait]: ...
+    def __init__(
+        self,
+        *,
+        pipeline: _builtins.str = ...,
+        waits: _abc.Iterable[Global___DownstreamWait] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["pipeline", b"pipeline", "waits", b"waits"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DownstreamStateRequest: _TypeAlias = DownstreamStateRequest  # noqa: Y015
+
+@_typing.final
+class DownstreamWait(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    PACKET_ID_FIELD_NUMBER: _builtins.int
+    TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    request_id: _builtins.int
+    packet_id: _builtins.str
+    timeout_ms: _builtins.int
+    """How long to wait for it to settle."""
+    def __init__(
+        self,
+        *,
+        request_id: _builtins.int = ...,
+        packet_id: _builtins.str = ...,
+        timeout_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["packet_id", b"packet_id", "request_id", b"request_id", "timeout_ms", b"timeout_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DownstreamWait: _TypeAlias = DownstreamWait  # noqa: Y015
+
+@_typing.final
+class DownstreamStateReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STANDINGS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def standings(self) -> _containers.RepeatedCompositeFieldContainer[Global___DownstreamStanding]: ...
+    def __init__(
+        self,
+        *,
+        standings: _abc.Iterable[Global___DownstreamStanding] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["standings", b"standings"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DownstreamStateReply: _TypeAlias = DownstreamStateReply  # noqa: Y015
+
+@_typing.final
+class DownstreamStanding(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    request_id: _builtins.int
+    state: _builtins.str
+    """A settled state, or where the packet stood when the time was over; `gone` when the receiver has none."""
+    reason: _builtins.str
+    """Why it ended so: the message of its error."""
+    def __init__(
+        self,
+        *,
+        request_id: _builtins.int = ...,
+        state: _builtins.str = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["reason", b"reason", "request_id", b"request_id", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DownstreamStanding: _TypeAlias = DownstreamStanding  # noqa: Y015

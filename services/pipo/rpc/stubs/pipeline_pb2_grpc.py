@@ -127,6 +127,16 @@ class PipelineStub:
                 request_serializer=pipo_dot_v1_dot_pipo__pb2.ListEventsRequest.SerializeToString,
                 response_deserializer=pipo_dot_v1_dot_pipo__pb2.ListEventsReply.FromString,
                 _registered_method=True)
+        self.Deliver = channel.stream_stream(
+                '/pipo.v1.Pipeline/Deliver',
+                request_serializer=pipo_dot_v1_dot_pipeline__pb2.DeliverRequest.SerializeToString,
+                response_deserializer=pipo_dot_v1_dot_pipeline__pb2.DeliverReply.FromString,
+                _registered_method=True)
+        self.DownstreamState = channel.stream_stream(
+                '/pipo.v1.Pipeline/DownstreamState',
+                request_serializer=pipo_dot_v1_dot_pipeline__pb2.DownstreamStateRequest.SerializeToString,
+                response_deserializer=pipo_dot_v1_dot_pipeline__pb2.DownstreamStateReply.FromString,
+                _registered_method=True)
         self.Verifications = channel.stream_stream(
                 '/pipo.v1.Pipeline/Verifications',
                 request_serializer=pipo_dot_v1_dot_checker__pb2.VerificationsRequest.SerializeToString,
@@ -249,6 +259,20 @@ class PipelineServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Deliver(self, request_iterator, context):
+        """Packets that another pipeline hands over, each once; answered once they are on disk.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DownstreamState(self, request_iterator, context):
+        """Waits for packets to settle. Each wait has one answer, out of order.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Verifications(self, request_iterator, context):
         """Written units that wait for their check, out; verdicts, in.
         """
@@ -348,6 +372,16 @@ def add_PipelineServicer_to_server(servicer, server):
                     servicer.WatchEvents,
                     request_deserializer=pipo_dot_v1_dot_pipo__pb2.ListEventsRequest.FromString,
                     response_serializer=pipo_dot_v1_dot_pipo__pb2.ListEventsReply.SerializeToString,
+            ),
+            'Deliver': grpc.stream_stream_rpc_method_handler(
+                    servicer.Deliver,
+                    request_deserializer=pipo_dot_v1_dot_pipeline__pb2.DeliverRequest.FromString,
+                    response_serializer=pipo_dot_v1_dot_pipeline__pb2.DeliverReply.SerializeToString,
+            ),
+            'DownstreamState': grpc.stream_stream_rpc_method_handler(
+                    servicer.DownstreamState,
+                    request_deserializer=pipo_dot_v1_dot_pipeline__pb2.DownstreamStateRequest.FromString,
+                    response_serializer=pipo_dot_v1_dot_pipeline__pb2.DownstreamStateReply.SerializeToString,
             ),
             'Verifications': grpc.stream_stream_rpc_method_handler(
                     servicer.Verifications,
@@ -841,6 +875,60 @@ class Pipeline:
             '/pipo.v1.Pipeline/WatchEvents',
             pipo_dot_v1_dot_pipo__pb2.ListEventsRequest.SerializeToString,
             pipo_dot_v1_dot_pipo__pb2.ListEventsReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Deliver(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/pipo.v1.Pipeline/Deliver',
+            pipo_dot_v1_dot_pipeline__pb2.DeliverRequest.SerializeToString,
+            pipo_dot_v1_dot_pipeline__pb2.DeliverReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DownstreamState(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/pipo.v1.Pipeline/DownstreamState',
+            pipo_dot_v1_dot_pipeline__pb2.DownstreamStateRequest.SerializeToString,
+            pipo_dot_v1_dot_pipeline__pb2.DownstreamStateReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -61,6 +61,10 @@ class PipelineStub:
     Inspect: _grpc.UnaryUnaryMultiCallable[_pipo_pb2.InspectRequest, _packet_pb2.Trace]
     ListEvents: _grpc.UnaryUnaryMultiCallable[_pipo_pb2.ListEventsRequest, _pipo_pb2.ListEventsReply]
     WatchEvents: _grpc.UnaryStreamMultiCallable[_pipo_pb2.ListEventsRequest, _pipo_pb2.ListEventsReply]
+    Deliver: _grpc.StreamStreamMultiCallable[_pipeline_pb2.DeliverRequest, _pipeline_pb2.DeliverReply]
+    """Packets that another pipeline hands over, each once; answered once they are on disk."""
+    DownstreamState: _grpc.StreamStreamMultiCallable[_pipeline_pb2.DownstreamStateRequest, _pipeline_pb2.DownstreamStateReply]
+    """Waits for packets to settle. Each wait has one answer, out of order."""
     Verifications: _grpc.StreamStreamMultiCallable[_checker_pb2.VerificationsRequest, _checker_pb2.VerificationsReply]
     """Written units that wait for their check, out; verdicts, in."""
 
@@ -89,6 +93,10 @@ class PipelineAsyncStub(PipelineStub):
     Inspect: _aio.UnaryUnaryMultiCallable[_pipo_pb2.InspectRequest, _packet_pb2.Trace]  # type: ignore[assignment]
     ListEvents: _aio.UnaryUnaryMultiCallable[_pipo_pb2.ListEventsRequest, _pipo_pb2.ListEventsReply]  # type: ignore[assignment]
     WatchEvents: _aio.UnaryStreamMultiCallable[_pipo_pb2.ListEventsRequest, _pipo_pb2.ListEventsReply]  # type: ignore[assignment]
+    Deliver: _aio.StreamStreamMultiCallable[_pipeline_pb2.DeliverRequest, _pipeline_pb2.DeliverReply]  # type: ignore[assignment]
+    """Packets that another pipeline hands over, each once; answered once they are on disk."""
+    DownstreamState: _aio.StreamStreamMultiCallable[_pipeline_pb2.DownstreamStateRequest, _pipeline_pb2.DownstreamStateReply]  # type: ignore[assignment]
+    """Waits for packets to settle. Each wait has one answer, out of order."""
     Verifications: _aio.StreamStreamMultiCallable[_checker_pb2.VerificationsRequest, _checker_pb2.VerificationsReply]  # type: ignore[assignment]
     """Written units that wait for their check, out; verdicts, in."""
 
@@ -222,6 +230,22 @@ class PipelineServicer(metaclass=_abc_1.ABCMeta):
         request: _pipo_pb2.ListEventsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_pipo_pb2.ListEventsReply], _abc.AsyncIterator[_pipo_pb2.ListEventsReply]]: ...
+
+    @_abc_1.abstractmethod
+    def Deliver(
+        self,
+        request_iterator: _MaybeAsyncIterator[_pipeline_pb2.DeliverRequest],
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_pipeline_pb2.DeliverReply], _abc.AsyncIterator[_pipeline_pb2.DeliverReply]]:
+        """Packets that another pipeline hands over, each once; answered once they are on disk."""
+
+    @_abc_1.abstractmethod
+    def DownstreamState(
+        self,
+        request_iterator: _MaybeAsyncIterator[_pipeline_pb2.DownstreamStateRequest],
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_pipeline_pb2.DownstreamStateReply], _abc.AsyncIterator[_pipeline_pb2.DownstreamStateReply]]:
+        """Waits for packets to settle. Each wait has one answer, out of order."""
 
     @_abc_1.abstractmethod
     def Verifications(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from pipo.payload import encode
 from pipo_runner.pipeline.recovery import unit_of
 from pipo_runner.pipeline.rendering import Settings
 from pipo_runner.pipeline.scopes import Scopes
@@ -67,3 +68,9 @@ async def test_a_check_sees_the_output_as_written_and_the_result() -> None:
     assert scope["output"]["with"]["path"] == "./people.db"
     assert (scope["meta"]["key"], scope["meta"]["node"]) == ("a@b.c", "delivered")
     assert scope["data"] == {"n": 1}
+
+
+def test_where_a_packet_was_handed_over_from_survives_a_restart() -> None:
+    upstream = {"pipeline": "intake", "packet_id": "01S", "key": "01S:a", "depth": 2}
+    unit = unit_of(pending(1, trigger="pipeline", source="intake", upstream=encode(upstream)))
+    assert SCOPES.meta(unit, "shape")["upstream"] == upstream
