@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import signal
 from collections.abc import Iterator
@@ -74,8 +75,19 @@ FORGETS = (
     "CREATE TABLE t (packet_id TEXT PRIMARY KEY, n INTEGER);"
     "CREATE TRIGGER forget AFTER INSERT ON t BEGIN DELETE FROM t; END;"
 )
+RENDERED = """\
+input: { via: push }
+nodes: { render: { from: input, transform: map, with: { data: "${data}" } } }
+output:
+  from: render
+  to: file
+  with: { path: "./rendered/out/${meta.packet_id}.json", format: json, mode: write }
+delivered:
+  check: file_nonempty
+"""
 
 PIPELINES = {
+    "rendered": RENDERED,
     "slowest": to_sqlite("slowest", "  check: query\n  with: { sql: 'SELECT 0' }\n"),
     "waits": to_sqlite(
         "waits", looks("query", "sql: 'SELECT count(*) FROM seen'", "  within: 1m\n")
@@ -315,8 +327,21 @@ def test_file_exists_also_when_it_is_empty(stack: Stack) -> None:
     assert state(stack, "here-at", {"at": "none"}) == FAILED
 
 
+@pytest.mark.seed("D032")
+def test_a_file_for_each_packet_and_the_check_of_it(stack: Stack) -> None:
+    checked = stack.pipo("check", "rendered.pipo")
+    assert checked.returncode == 0, checked.stdout
+    assert checked.stdout.endswith("  ok\n")
+    ids = [push(stack, "rendered", {"n": n}) for n in range(3)]
+    for id in ids:
+        assert settled(stack, "rendered", id)["state"] == PASSED
+    found = sorted((stack.workspace / "rendered/out").iterdir())
+    assert [path.name for path in found] == [f"{id}.json" for id in ids]
+    assert [json.loads(path.read_text()) for path in found] == [{"n": n} for n in range(3)]
+
+
+@pytest.mark.seed("D032")
 def test_file_nonempty_wants_a_byte(stack: Stack) -> None:
-    """D032 asks for `mode: write` too."""
     assert state(stack, "filled-at", {"at": "empty"}) == FAILED
     assert state(stack, "filled-at", {"at": "one"}) == PASSED
 

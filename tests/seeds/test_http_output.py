@@ -6,6 +6,7 @@ import json
 import os
 import signal
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -39,6 +40,23 @@ output:
     backoff: exponential
     delay: 1s
 """
+WRITE_ERRORS = """\
+input: { via: push }
+nodes: { enrich: { from: input, transform: map, with: { data: "${data}" } } }
+output:
+  from: enrich
+  to: http
+  with:
+    url: https://api.example.com/items
+  on_error:
+    retry: 5
+    backoff: exponential
+    delay: 500ms
+    max_delay: 1m
+    then: dead_letter
+    message: "Could not write ${meta.packet_id} after ${error.attempts} attempts: ${error.message}"
+"""
+WAITS_S = (0.5, 1.0, 2.0, 4.0, 8.0)
 
 
 def to_http(path: str, more: str = "", *, under: str = "", nodes: str = "") -> str:
@@ -66,6 +84,7 @@ output:
 """
 PIPELINES = {
     "snippet": SNIPPET.replace("https://crm.example.com", "${env.STUB}"),
+    "write-errors": WRITE_ERRORS.replace("https://api.example.com", "${env.STUB}"),
     "plain": to_http("/plain"),
     "hangs": to_http("/hangs"),
     "retried": to_http("/retried", under="  on_error: { retry: 2, delay: 100ms }\n"),
@@ -91,12 +110,14 @@ def receiver() -> Iterator[Receiver]:
 @pytest.fixture(scope="module")
 def stack(receiver: Receiver, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     receiver.script("/hangs", Reply(delay_s=60.0))
+    receiver.script("/items", Reply(503, "closed for today"))
     environment = {"STUB": receiver.url, "CRM_TOKEN": "t0ken-of-the-crm"}
     folder = tmp_path_factory.mktemp("http")
     with running(
         folder, PIPELINES, env=environment, config="engine: { env_allow: [STUB] }\n"
     ) as made:
         made.hanging = push(made, "hangs", {"n": 1})  # type: ignore[attr-defined]
+        made.failing = push(made, "write-errors", {"n": 1})  # type: ignore[attr-defined]
         yield made
 
 
@@ -220,6 +241,27 @@ def test_a_request_times_out_after_30_s(stack: Stack, receiver: Receiver) -> Non
         f"POST {receiver.url}/hangs: no answer within 30 s (whether it was received is not known)"
     )
     assert 30_000 <= end["updated_at"] - end["received_at"] < 33_000
+
+
+@pytest.mark.seed("O060")
+def test_the_write_errors_of_the_seed(stack: Stack, receiver: Receiver) -> None:
+    (stack.workspace.parent / "errors.pipo").write_text(f"pipo: 1\nname: errors\n{WRITE_ERRORS}")
+    checked = stack.pipo("check", str(stack.workspace.parent / "errors.pipo"))
+    assert checked.returncode == 0, checked.stdout
+    assert checked.stdout.endswith("  ok\n")
+    id = stack.failing  # type: ignore[attr-defined]
+    end = settled(stack, "write-errors", id, deadline_s=60.0)
+    answered = f"POST {receiver.url}/items answered 503: closed for today"
+    message = f"Could not write {id} after 6 attempts: {answered}"
+    assert (end["error"]["code"], end["error"]["message"]) == ("output.failed", message)
+    told = stack.pipo("dlq", "write-errors").stdout
+    assert "output.failed" in told
+    assert message in told
+    at = [got.at for got in receiver.at("/items")]
+    waited = [later - earlier for earlier, later in pairwise(at)]
+    assert len(waited) == len(WAITS_S)
+    for seconds, wanted in zip(waited, WAITS_S, strict=True):
+        assert wanted <= seconds < wanted + 0.4, waited
 
 
 @pytest.mark.seed("O040", "D036", "D037")

@@ -252,8 +252,7 @@ def test_on_error_falls_back_to_errors_field_by_field(stack: Stack) -> None:
     assert retries(stack, "own-message", end["packet_id"]) == [50]
 
 
-def test_the_write_errors_of_the_seed(stack: Stack) -> None:
-    """O060 asks for an http output."""
+def test_the_message_of_the_seed_says_how_often_it_tried(stack: Stack) -> None:
     end = outcome(stack, "seed-message", {"n": 1})
     head = f"Could not write {end['packet_id']} after 3 attempts: "
     assert end["error"]["code"] == "output.failed"
