@@ -137,7 +137,7 @@ def disk(stack: Stack, folder: str) -> Iterator[Path]:
 
 
 def test_a_lock_of_three_seconds_is_waited_for(stack: Stack) -> None:
-    """Edge 168; O012 asks for an HTTP 500 too."""
+    """Edge 168."""
     assert outcome(stack, "held", {"n": 0})["state"] == "delivered"
     holder = Holder(stack.workspace / "held.db", "BEGIN IMMEDIATE")
     release = threading.Timer(3.0, holder.release)
