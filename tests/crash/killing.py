@@ -131,7 +131,7 @@ class Killing:
 
     def run(self) -> None:
         """Delivers, kills, restarts, delivers the rest."""
-        self.stack.start()
+        self.start()
         self.push(0)
         self.settle()
         before = self.pids()
@@ -142,6 +142,10 @@ class Killing:
         after = self.pids()
         assert not [name for name in before if before[name] == after[name]], "not killed"
 
+    def start(self) -> None:
+        """Starts them all; on a busy machine that takes a while."""
+        self.stack.start(deadline_s=90)
+
     def set_traps(self) -> None:
         """From now on each is killed at the point, once."""
         for victim in self.victims:
@@ -151,7 +155,7 @@ class Killing:
         """Waits until every one was killed."""
         wait_for(
             lambda: len(list(self._traps.iterdir())) == len(self.victims),
-            deadline_s=30,
+            deadline_s=60,
             what=f"{self.point} is reached by all of {self.victims}\n{self.stack.output()}",
         )
 

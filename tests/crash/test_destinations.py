@@ -95,7 +95,7 @@ def test_an_answer_before_the_commit_is_seen(tmp_path: Path, receiver: Receiver)
     """The ledger takes a packet that nobody answered for, as if Pipo had answered too early."""
     killing = Killing(tmp_path, [Case("accepted.before_commit", "insert", None, ACK)], receiver)
     try:
-        killing.stack.start()
+        killing.start()
         killing.push(0)
         killing.settle()
         killing.set_traps()
@@ -129,7 +129,7 @@ def test_a_lost_side_file_is_seen(tmp_path: Path, receiver: Receiver) -> None:
         down(killing)
         side = killing.file(killing.victims[0])
         side.with_name(side.name + SUFFIX).unlink()
-        killing.stack.start()
+        killing.start()
         killing.settle()
         assert "doubled: " in only(killing)
     finally:
@@ -151,7 +151,7 @@ def test_a_torn_append_is_made_good(tmp_path: Path, receiver: Receiver) -> None:
             file = killing.file(victim)
             start, end = before[victim.name], file.stat().st_size
             os.truncate(file, CUTS[cut](start, end))
-        killing.stack.start()
+        killing.start()
         killing.push_one(8)
         killing.settle()
         for victim, (kind, cut) in zip(killing.victims, torn, strict=True):
@@ -166,7 +166,7 @@ def test_a_torn_append_is_made_good(tmp_path: Path, receiver: Receiver) -> None:
 
 def down(killing: Killing) -> dict[str, int]:
     """Kills every victim at its next packet, and the stack; where that packet's record begins."""
-    killing.stack.start()
+    killing.start()
     killing.push(0)
     killing.settle()
     before = {}
