@@ -117,8 +117,7 @@ def dead(stack: Stack, name: str, data: Any) -> str:
 
 def queue(stack: Stack, name: str) -> list[str]:
     """The ids of the dead letters, newest first."""
-    found = json.loads(stack.pipo("dlq", name, "--json").stdout)["packets"]
-    return [one["packet_id"] for one in found]
+    return [one["packet_id"] for one in stack.get(f"/api/pipelines/{name}/dlq")["packets"]]
 
 
 def said(stack: Stack, *words: str) -> str:
@@ -398,7 +397,7 @@ def test_a_paused_pipeline_holds_what_is_replayed(stack: Stack, receiver: Receiv
 @pytest.mark.seed("R026")
 def test_a_draining_pipeline_purges_and_does_not_replay(stack: Stack, receiver: Receiver) -> None:
     first, second = dead(stack, "ending", 1), dead(stack, "ending", 2)
-    receiver.script("/ending", Reply(delay_s=8.0))
+    receiver.script("/ending", Reply(delay_s=6.0))
     slow = push(stack, "ending", 3)
     wait_for(lambda: packet(stack, "ending", slow)["state"] == "writing")
     stack.request("/api/pipelines/ending/drain", b"{}")

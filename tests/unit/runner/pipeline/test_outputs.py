@@ -33,6 +33,21 @@ async def test_each_is_opened_once_with_the_marks() -> None:
     assert [one.opened for one in built.by_name.values()] == [[{"/out": 3}]] * 2
 
 
+async def test_one_that_did_not_open_is_opened_anew() -> None:
+    """A replay may need an output that the start did not, and be asked for again."""
+
+    class Closed(FakeOutput):
+        async def open(self, marks: Mapping[str, int]) -> None:
+            raise InvalidState("no folder")
+
+    made: list[Output] = [Closed(), FakeOutput()]
+    outputs = Outputs(lambda name: made.pop(0))
+    with pytest.raises(InvalidState, match="no folder"):
+        await outputs.open(["file"], {})
+    await outputs.open(["file"], {})
+    assert made == []
+
+
 async def test_a_packet_goes_where_its_version_says() -> None:
     rig = Rig()
     older = rig.plans.current()
