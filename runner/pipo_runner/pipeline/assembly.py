@@ -24,9 +24,12 @@ from pipo_runner.pipeline.acks import Acks
 from pipo_runner.pipeline.admission import Admission
 from pipo_runner.pipeline.batching import Batches
 from pipo_runner.pipeline.body_budget import BodyBudget
+from pipo_runner.pipeline.downstream import Downstream
 from pipo_runner.pipeline.endings import Endings
 from pipo_runner.pipeline.executor import Executor
+from pipo_runner.pipeline.handing import HandOvers
 from pipo_runner.pipeline.ids import PacketIds
+from pipo_runner.pipeline.inbox import Inbox
 from pipo_runner.pipeline.intake import PipelineIntake
 from pipo_runner.pipeline.measures import Measures
 from pipo_runner.pipeline.operations import DeadLetters
@@ -83,6 +86,8 @@ class Parts:
     acks: Acks
     intake: PipelineIntake
     pushes: Pushes
+    hand_overs: HandOvers
+    downstream: Downstream
     measures: Measures
     statistics: Statistics
     stalling: Stalling | None
@@ -179,6 +184,7 @@ def assemble(pipeline: Pipeline, around: Surroundings, recovery: Recovery) -> Pa
         packet_limit=around.context.packet_limit,
         redact=around.redact,
         input_state=input_state,
+        inbox=Inbox(lambda keys: reads.handed_over(rows, keys)),
         on_accepted=rate.add,
     )
     pushes = Pushes(
@@ -188,6 +194,18 @@ def assemble(pipeline: Pipeline, around: Surroundings, recovery: Recovery) -> Pa
         packet_limit=around.context.packet_limit,
         timers=around.timers,
         budget=around.budget,
+    )
+    hand_overs = HandOvers(
+        name=pipeline.name,
+        packet_limit=around.context.packet_limit,
+        timers=around.timers,
+        budget=around.budget,
+    )
+    downstream = Downstream(
+        name=pipeline.name,
+        pending=pending,
+        standing_of=lambda packet_id: reads.standing_of(rows, packet_id),
+        timers=around.timers,
     )
     statistics = Statistics(around.journal, rate, around.clock)
     measures = Measures(around.journal, statistics)
@@ -247,6 +265,8 @@ def assemble(pipeline: Pipeline, around: Surroundings, recovery: Recovery) -> Pa
         acks=acks,
         intake=intake,
         pushes=pushes,
+        hand_overs=hand_overs,
+        downstream=downstream,
         measures=measures,
         statistics=statistics,
         stalling=stalling,

@@ -1,13 +1,15 @@
 """Intake: from an arrival to a packet on disk.
 
 Order of the gates: run state, buffer, rules, journal, answer (edge 1). Nothing
-is answered before the commit that holds it.
+is answered before the commit that holds it. What was handed over before passes no
+gate again: it has its packet (`inbox`).
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from pipo.clock import Clock
@@ -25,6 +27,7 @@ from pipo.payload import BadPayload, encode
 from pipo_runner.pipeline.admission import Admission
 from pipo_runner.pipeline.failures import Failure, packet_error
 from pipo_runner.pipeline.ids import PacketIds
+from pipo_runner.pipeline.inbox import Inbox, Key
 from pipo_runner.pipeline.ledger import Ledger
 from pipo_runner.pipeline.plan import Plan
 from pipo_runner.pipeline.scopes import Scopes
@@ -57,6 +60,7 @@ class PipelineIntake:
         packet_limit: int,
         redact: Callable[[str], str],
         input_state: Callable[[str], Awaitable[Mapping[str, str]]],
+        inbox: Inbox,
         on_accepted: Callable[[int, int], None],
     ) -> None:
         self._journal = journal
@@ -71,6 +75,7 @@ class PipelineIntake:
         self._limit = packet_limit
         self._redact = redact
         self._input_state = input_state
+        self._inbox = inbox
         self._on_accepted = on_accepted
 
     def next_place(self) -> int:
@@ -80,36 +85,61 @@ class PipelineIntake:
 
     async def take(self, arrivals: Sequence[Arrival]) -> list[Taken]:
         """What became of each arrival, in order (contract.Intake)."""
+        keys = [key for arrival in arrivals if (key := _key_of(arrival)) is not None]
+        known = await self._inbox.claim(keys) if keys else {}
         # The version is read once: one applied meanwhile counts for later packets (edge 11).
         plan, at = self._plan(), self._clock.now_ms()
         taken: list[Taken] = []
         changes: list[Change] = []
         units: list[Born] = []
         for arrival in arrivals:
-            refusal = self._admission.reserve(arrival.input)
-            taken.append(refusal or self._judge(arrival, plan, at, changes, units))
+            taken.append(self._take(arrival, known, plan, at, changes, units))
         if changes:
             durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             # Not tied to this wait: a sender that goes away leaves packets that go on.
             try:
                 self._journal.submit(
-                    *changes, done=lambda error: self._committed(units, at, durable, error)
+                    *changes, done=lambda error: self._committed(units, keys, at, durable, error)
                 )
             except PipoError:
                 # The journal took nothing (too much waits for it, or it failed).
                 self._admission.give_back(len(units))
+                self._inbox.release(keys)
                 raise
             await durable
+        else:
+            self._inbox.release(keys)
+        return taken
+
+    def _take(
+        self,
+        arrival: Arrival,
+        known: dict[Key, Accepted],
+        plan: Plan,
+        at: int,
+        changes: list[Change],
+        units: list[Born],
+    ) -> Taken:
+        """One arrival before the gates; a packet that it makes joins `known`."""
+        key = _key_of(arrival)
+        if key is not None and key in known:
+            return known[key]
+        refusal = self._admission.reserve(arrival.input)
+        taken = refusal or self._judge(arrival, plan, at, changes, units)
+        if key is not None and isinstance(taken, Accepted):
+            known[key] = replace(taken, duplicate=True)
         return taken
 
     def _committed(
         self,
         units: list[Born],
+        keys: Sequence[Key],
         at: int,
         durable: asyncio.Future[None],
         error: BaseException | None,
     ) -> None:
         """The arrivals are on disk, or were refused by the journal as a whole."""
+        self._inbox.release(keys)
         if error is not None:
             self._admission.give_back(len(units))
             if not durable.done():
@@ -147,6 +177,7 @@ class PipelineIntake:
             cursor=way if isinstance(way, str) else "",
             data=arrival.data,
             size=0,
+            upstream=arrival.upstream,
         )
         raw, failure = self._refusal(arrival, plan, unit)
         if failure is not None:
@@ -183,6 +214,8 @@ class PipelineIntake:
                 queue_seq=unit.queue_seq,
                 at=at,
                 state=arrival.state,
+                key=arrival.key,
+                upstream=None if arrival.upstream is None else encode(arrival.upstream),
                 copies=as_journaled(copies) if copies else (),
             )
         )
@@ -225,6 +258,10 @@ class PipelineIntake:
     async def state(self, input_name: str) -> Mapping[str, str]:
         """An input's durable state (contract.Intake)."""
         return await self._input_state(input_name)
+
+
+def _key_of(arrival: Arrival) -> Key | None:
+    return None if arrival.key is None else (arrival.source, arrival.key)
 
 
 def _is_told(plan: Plan, input_name: str) -> bool:

@@ -46,6 +46,8 @@ from pipo_runner.pipeline.assembly import (
     dead_letters,
 )
 from pipo_runner.pipeline.body_budget import BODIES_LIMIT, BodyBudget
+from pipo_runner.pipeline.downstream import Downstream
+from pipo_runner.pipeline.handing import HandOvers
 from pipo_runner.pipeline.http_door import HttpDoor
 from pipo_runner.pipeline.operations import DeadLetters
 from pipo_runner.pipeline.outputs import Outputs
@@ -265,6 +267,8 @@ class PipelineProcess:
             await made.open()
             if hasattr(made, "answer"):
                 self._http = made  # type: ignore[assignment]  # the one kind that answers
+            if hasattr(made, "deliver"):
+                self.parts.hand_overs.input = made  # type: ignore[assignment]  # the one that takes
 
     def _register(self) -> None:
         if self._status == "active":
@@ -304,6 +308,14 @@ class PipelineProcess:
     @property
     def pushes(self) -> Pushes:
         return self.parts.pushes
+
+    @property
+    def hand_overs(self) -> HandOvers:
+        return self.parts.hand_overs
+
+    @property
+    def downstream(self) -> Downstream:
+        return self.parts.downstream
 
     @property
     def acks(self) -> Acks:

@@ -21,6 +21,7 @@ from pipo.lang.model import Input
 from pipo.payload import BadPayload, decode
 from pipo.rpc.stubs import packet_pb2, pipo_pb2
 from pipo_runner.pipeline.body_budget import BodyBudget
+from pipo_runner.pipeline.pieces import Pieces, busy, too_large
 from pipo_runner.pipeline.timers import Timers
 
 SOURCE_CHARACTERS_LIMIT: Final = 200
@@ -59,7 +60,7 @@ class Pushes:
         self._mine(request.pipeline)
         size = len(request.data)
         if not self._budget.take(size):
-            raise _busy()
+            raise busy()
         try:
             arrival = self._arrival(request.data, request.source, request.input)
             taken = (await self._intake.take([arrival]))[0]
@@ -79,7 +80,7 @@ class Pushes:
         Raises: Unavailable, if a stop ends it, and NotFound, if a group was meant for another
             pipeline; what was taken has been answered by then.
         """
-        session = _Stream(asyncio.Semaphore(GROUPS_IN_FLIGHT))
+        session = _Stream(asyncio.Semaphore(GROUPS_IN_FLIGHT), Pieces(self._limit, self._budget))
         reader = self._timers.read(self._read(session, requests), name="push stream")
         try:
             while (reply := await session.replies.get()) is not None:
@@ -121,7 +122,7 @@ class Pushes:
                 if tasks:
                     await asyncio.wait(tasks)
             finally:
-                self._budget.give_back(session.held)
+                session.pieces.close()
                 session.replies.put_nowait(None)
 
     async def _group(self, session: _Stream, request: pipo_pb2.PushStreamRequest) -> None:
@@ -157,42 +158,17 @@ class Pushes:
 
     def _item(self, session: _Stream, item: pipo_pb2.PushItem) -> Arrival | None:
         """The item's arrival; None while more pieces of it follow."""
-        number = item.request_id
-        if not item.more and number not in session.pieces:
-            return self._arrival(item.data, item.source, item.input)
-        pieces = session.pieces.setdefault(number, Pieces())
-        if pieces.size <= self._limit and not self._budget.take(len(item.data)):
-            pieces.refused = True
-        elif pieces.size <= self._limit:
-            session.held += len(item.data)
-            pieces.parts.append(item.data)
-        pieces.size += len(item.data)
-        if item.more:
-            return None
-        del session.pieces[number]
-        kept = sum(map(len, pieces.parts))
-        session.held -= kept
-        self._budget.give_back(kept)
-        if pieces.refused:
-            raise _busy()
-        if pieces.size > self._limit:
-            raise self._too_large(pieces.size)
-        return self._arrival(b"".join(pieces.parts), item.source, item.input)
+        whole = session.pieces.join(item.request_id, item.data, more=item.more)
+        return None if whole is None else self._arrival(whole, item.source, item.input)
 
     def _mine(self, pipeline: str) -> None:
         """Refuses what was meant for another pipeline: a port may have changed hands."""
         if pipeline and pipeline != self._name:
             raise NotFound(f"{pipeline} does not run here", hint=f"this is {self._name}")
 
-    def _too_large(self, size: int) -> BadRequest:
-        return BadRequest(
-            f"the packet has {size} bytes, more than engine.packet_limit ({self._limit})",
-            hint="send less, or raise engine.packet_limit",
-        )
-
     def _arrival(self, raw: bytes, source: str, input_name: str) -> Arrival:
         if len(raw) > self._limit:
-            raise self._too_large(len(raw))
+            raise too_large(len(raw), self._limit)
         if not raw:
             raise BadRequest("data is missing", hint="send one JSON value; null is one")
         if len(source) > SOURCE_CHARACTERS_LIMIT:
@@ -224,23 +200,13 @@ class Pushes:
 
 
 @dataclass(slots=True)
-class Pieces:
-    """A large item that is still arriving; beyond the limit its bytes are only counted."""
-
-    parts: list[bytes] = field(default_factory=list)
-    size: int = 0
-    refused: bool = False
-
-
-@dataclass(slots=True)
 class _Stream:
-    """One push stream: its answers, and the pieces of items that are still arriving."""
+    """One push stream: its answers, and the items that are still arriving."""
 
     room: asyncio.Semaphore
+    pieces: Pieces
     # Bounded by `room`: a group is read only when a place is free, and keeps it until it is answered.
     replies: asyncio.Queue[pipo_pb2.PushStreamReply | None] = field(default_factory=asyncio.Queue)
-    pieces: dict[int, Pieces] = field(default_factory=dict)
-    held: int = 0
     # This process ended it, not its sender.
     cut: bool = False
     error: PipoError | None = None
@@ -265,10 +231,6 @@ def _cut(reply: pipo_pb2.PushStreamReply) -> Iterator[pipo_pb2.PushStreamReply]:
         return
     for start in range(0, len(reply.results), RESULTS_TOGETHER):
         yield pipo_pb2.PushStreamReply(results=reply.results[start : start + RESULTS_TOGETHER])
-
-
-def _busy() -> Unavailable:
-    return Unavailable("too many large packets at once", hint="try again in a moment")
 
 
 def _default_input(inputs: tuple[Input, ...]) -> Input | None:

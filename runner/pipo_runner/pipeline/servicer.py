@@ -16,6 +16,8 @@ from pipo.journal.endings import ENDINGS
 from pipo.rpc import to_proto
 from pipo.rpc.stubs import checker_pb2, packet_pb2, pipeline_pb2, pipeline_pb2_grpc, pipo_pb2
 from pipo_runner.pipeline.acks import Acks
+from pipo_runner.pipeline.downstream import Downstream
+from pipo_runner.pipeline.handing import HandOvers
 from pipo_runner.pipeline.http_door import HttpDoor
 from pipo_runner.pipeline.operations import DeadLetters
 from pipo_runner.pipeline.pushing import Pushes
@@ -38,6 +40,12 @@ class Process(Protocol):
 
     @property
     def pushes(self) -> Pushes: ...
+
+    @property
+    def hand_overs(self) -> HandOvers: ...
+
+    @property
+    def downstream(self) -> Downstream: ...
 
     @property
     def acks(self) -> Acks: ...
@@ -116,6 +124,22 @@ class PipelineServicer(pipeline_pb2_grpc.PipelineServicer):
         context: grpc.aio.ServicerContext,
     ) -> AsyncIterator[pipo_pb2.PushStreamReply]:
         async for reply in self._process.pushes.stream(request_iterator):
+            yield reply
+
+    async def Deliver(
+        self,
+        request_iterator: AsyncIterator[pipeline_pb2.DeliverRequest],
+        context: grpc.aio.ServicerContext,
+    ) -> AsyncIterator[pipeline_pb2.DeliverReply]:
+        async for reply in self._process.hand_overs.stream(request_iterator):
+            yield reply
+
+    async def DownstreamState(
+        self,
+        request_iterator: AsyncIterator[pipeline_pb2.DownstreamStateRequest],
+        context: grpc.aio.ServicerContext,
+    ) -> AsyncIterator[pipeline_pb2.DownstreamStateReply]:
+        async for reply in self._process.downstream.stream(request_iterator):
             yield reply
 
     async def Stop(

@@ -101,6 +101,10 @@ class Pending:
         """A unit that is not settled and has not split; None for any other."""
         return self._units.get(unit_id)
 
+    def holds(self, packet_id: str) -> bool:
+        """Whether the packet is pending, split or not."""
+        return packet_id in self._units or packet_id in self._split
+
     @property
     def moving(self) -> int:
         """How many are on their way: neither held nor escalated."""
@@ -173,7 +177,7 @@ class Pending:
 
     async def wait(self, unit_id: str, timeout_s: float) -> Settlement:
         """How a packet ended, or that it is still on its way after `timeout_s`."""
-        if unit_id not in self._units and unit_id not in self._split:
+        if not self.holds(unit_id):
             return await self._look_up(unit_id)
         wait: asyncio.Future[Settlement] = asyncio.get_running_loop().create_future()
         self._waits.setdefault(unit_id, []).append(wait)

@@ -149,7 +149,9 @@ class Arrival:
     """A packet on its way in.
 
     `data` is the parsed value; `state` holds entries of the input's durable state
-    that commit in the packet's own transaction.
+    that commit in the packet's own transaction. With a `key`, what `source` has sent
+    under it before is answered with the packet that it made; `upstream` says where
+    such a packet was handed over from (facts 4.1).
     """
 
     input: str
@@ -157,13 +159,17 @@ class Arrival:
     trigger: str
     source: str
     state: Mapping[str, str] = field(default_factory=dict)
+    key: str | None = None
+    upstream: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """The packet is on disk."""
+    """The packet is on disk, in `state`; a `duplicate` has been there before (edge 244)."""
 
     packet_id: str
+    duplicate: bool = False
+    state: str = "accepted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,6 +277,28 @@ class HttpInput(Input, Protocol):
 
     def routes(self) -> Mapping[str, str]:
         """Each input and its route, such as `POST /signups`, for status."""
+
+
+@dataclass(frozen=True, slots=True)
+class HandOver:
+    """What another pipeline hands over: one unit of its packet `packet_id`, under its key."""
+
+    sender: str
+    packet_id: str
+    key: str
+    depth: int
+    data: Any
+
+
+class HandOverInput(Input, Protocol):
+    """An input that takes packets from other pipelines, whoever carried them here."""
+
+    async def deliver(self, handed: Sequence[HandOver]) -> list[Taken | Refused]:
+        """What became of each, in order, once all of it is on disk.
+
+        Refused: nothing of it was kept, and no retry can help.
+        Cancelled: as `Intake.take`.
+        """
 
 
 # ── steps ────────────────────────────────────────────────────────────────────

@@ -234,6 +234,25 @@ async def standing_of(rows: Rows, packet_id: str) -> tuple[str, str] | None:
     return (str(found[0][0]), str(found[0][1])) if found else None
 
 
+# Packets that these hand-overs (a JSON list of [sender, key]) made, and their states. A purge
+# leaves the key: it makes no second packet.
+HANDED_OVER: Final = """
+SELECT i.sender, i.key, i.packet, coalesce(u.state, 'gone')
+FROM json_each(?) AS wanted
+JOIN inbox AS i ON i.sender = wanted.value ->> 0 AND i.key = wanted.value ->> 1
+LEFT JOIN units AS u ON u.id = i.packet
+"""
+
+
+async def handed_over(
+    rows: Rows, keys: Sequence[tuple[str, str]]
+) -> dict[tuple[str, str], tuple[str, str]]:
+    """By sender and key: the packet that was made of it, and its state, `gone` once it was purged
+    (edge 244)."""
+    found = await rows.rows(HANDED_OVER, (msgspec.json.encode(keys).decode(),))
+    return {(sender, key): (packet, state) for sender, key, packet, state in found}
+
+
 # A unit's data starts at its newest whole value, `patched` patches back, or at its birth.
 UNIT_BIRTH: Final = "SELECT CAST(data AS BLOB) FROM units WHERE id = ?"
 UNIT_PATCHES: Final = """

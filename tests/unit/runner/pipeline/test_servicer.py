@@ -20,6 +20,8 @@ from pipo.rpc.errors import calling
 from pipo.rpc.server import RunningServer, serve
 from pipo.rpc.stubs import checker_pb2, pipeline_pb2, pipeline_pb2_grpc, pipo_pb2
 from pipo_runner.pipeline.acks import Acks
+from pipo_runner.pipeline.downstream import Downstream
+from pipo_runner.pipeline.handing import HandOvers
 from pipo_runner.pipeline.http_door import HttpDoor
 from pipo_runner.pipeline.operations import DeadLetters
 from pipo_runner.pipeline.pushing import Pushes
@@ -57,6 +59,14 @@ class FakeProcess:
     @property
     def pushes(self) -> Pushes:
         return self.rig.parts.pushes
+
+    @property
+    def hand_overs(self) -> HandOvers:
+        return self.rig.parts.hand_overs
+
+    @property
+    def downstream(self) -> Downstream:
+        return self.rig.parts.downstream
 
     @property
     def acks(self) -> Acks:
