@@ -17,7 +17,9 @@ the same order, and each race has one end:
     ack during a pause        kept; delivered after the resume
 
 Nothing moves during a pause, so no deadline ends one either: what is overdue fails at the
-resume, unless it was acked meanwhile (edge 222).
+resume, unless it was acked meanwhile (edge 222). Windows are opened after that: where it
+pauses again, they open whole at the end of that pause, or two packets that miss their
+deadlines in turn would let no resume last.
 
 Failure cases. A missed deadline is `on_fail`. `pause` closes the window, and the resume opens
 a fresh one (edge 215); `agent` sends the unit back to the output, and its next write
@@ -124,6 +126,7 @@ class Acks:
         self._heap: list[Entry] = []
         self._numbers = count()
         self._confirmed: dict[str, Unit] = {}
+        self._unopened: list[Unit] = []
         self._armed: float | None = None
         self._expiring = False
         self._closed = False
@@ -157,12 +160,13 @@ class Acks:
 
         One that is acked is delivered.
         """
-        acked: list[Unit] = []
-        opened: list[Unit] = []
-        for unit in waiting:
-            (acked if unit.acked else opened).append(unit)
-        self._confirm(acked)
-        for group in _groups(opened):
+        self._unopened += waiting
+        self._go_on()
+
+    def _open_windows(self) -> None:
+        waiting, self._unopened = self._unopened, []
+        self._confirm(unit for unit in waiting if unit.acked)
+        for group in _groups([unit for unit in waiting if not unit.acked]):
             at = self._clock.now_ms()
             changes = [self._window(unit, at) for unit in group]
             self._journal.submit(*changes, done=partial(self._opened, group))
@@ -194,7 +198,7 @@ class Acks:
         """What was acked meanwhile is delivered; what is overdue fails now."""
         confirmed, self._confirmed = self._confirmed, {}
         self._confirm(confirmed.values())
-        self._arm()
+        self._go_on()
 
     def close(self) -> None:
         """The pipeline ends: no ack is taken any more; what waits is parked by the next run."""
@@ -353,14 +357,28 @@ class Acks:
     def _waits(self, entry: Entry) -> bool:
         return self._parked.get(entry[2].id) is entry
 
-    def _arm(self) -> None:
-        """One timer, for the earliest deadline; a later one that was set before finds nothing."""
+    def _go_on(self) -> None:
+        """Opens the windows that are due once nothing is late, and waits for the next deadline."""
+        if self._unopened and not (self._paused() or self._expiring or self._is_late()):
+            self._open_windows()
+        self._arm()
+
+    def _is_late(self) -> bool:
+        due = self._earliest()
+        return due is not None and due <= self._clock.monotonic()
+
+    def _earliest(self) -> float | None:
+        """The earliest deadline of those that wait still."""
         heap = self._heap
         while heap and not self._waits(heap[0]):
             heapq.heappop(heap)
-        if not heap or self._expiring or self._paused():
+        return heap[0][0] if heap else None
+
+    def _arm(self) -> None:
+        """One timer, for the earliest deadline; a later one that was set before finds nothing."""
+        due = self._earliest()
+        if due is None or self._expiring or self._paused():
             return
-        due = heap[0][0]
         if self._armed is None or due < self._armed:
             self._armed = due
             left_s = max(0.0, due - self._clock.monotonic())
@@ -375,19 +393,24 @@ class Acks:
         self._timers.spawn(self._expire(), name="ack deadlines")
 
     async def _expire(self) -> None:
-        """Fails what is overdue, group by group, unless an ack or a pause comes first."""
+        """Fails what is overdue, group by group, unless an ack or a pause comes first.
+
+        The pause that one of them begins is that of all of them (edge 138).
+        """
+        ours = False
         try:
-            while not self._paused() and (late := self._overdue()):
+            while (ours or not self._paused()) and (late := self._overdue()):
                 results = {entry[2].id: await self._needed(entry[2]) for entry in late}
                 late = [entry for entry in late if self._waits(entry)]
-                if self._paused():
+                if self._paused() and not ours:
                     for entry in late:
                         heapq.heappush(self._heap, entry)
                 elif late:
-                    await self._fail([entry[2] for entry in late], results)
+                    begun = await self._fail([entry[2] for entry in late], results)
+                    ours = self._paused() and (ours or begun)
         finally:
             self._expiring = False
-        self._arm()
+        self._go_on()
 
     def _overdue(self) -> list[Entry]:
         """The next few whose deadline is over, off the heap."""
@@ -413,8 +436,9 @@ class Acks:
             return NO_RESULT
         return await units.result_of(self._journal.rows, unit.id) or NO_RESULT
 
-    async def _fail(self, late: Sequence[Unit], results: dict[str, bytes]) -> None:
-        at = self._clock.now_ms()
+    async def _fail(self, late: Sequence[Unit], results: dict[str, bytes]) -> bool:
+        """Whether that has begun a pause."""
+        at, paused = self._clock.now_ms(), self._paused()
         changes: list[Change] = []
         ended: list[tuple[str, Settlement]] = []
         for unit in late:
@@ -422,12 +446,14 @@ class Acks:
             settlement = self._give_up(unit, results[unit.id], at, changes)
             if settlement is not None:
                 ended.append((unit.id, settlement))
+        begun = self._paused() and not paused
         self._log("warning", "not acknowledged in time", action="ack_missed", packets=len(late))
         reach("ack.before_deadline_commit")
         await self._journal.commit(*changes)
         reach("ack.after_deadline_commit")
         for unit_id, settlement in ended:
             self._pending.settled((unit_id,), settlement)
+        return begun
 
     def _give_up(
         self, unit: Unit, result: bytes, at: int, changes: list[Change]

@@ -520,6 +520,61 @@ async def test_then_pause_holds_and_a_resume_opens_a_fresh_window() -> None:
     assert moves(rig, other)[-1] == "Held"
 
 
+async def test_a_pause_is_that_of_all_who_are_late() -> None:
+    """Edge 138: however many groups they are."""
+    rig = rig_of(failing("then: pause"), auto=True)
+    ids = await parked(rig, *({"n": n} for n in range(2 * GROUP_UNITS_LIMIT + 1)))
+    await rig.timers.elapse(HOUR_S)
+    await rig.settle()
+    assert [one.unit for one in rig.journal.of(journaled.Held)] == ids
+    assert len(rig.journal.of(journaled.Paused)) == 1
+
+
+async def test_those_who_are_late_in_turn_let_a_resume_last() -> None:
+    rig = rig_of(failing("then: pause"), auto=True)
+    (unit,) = await parked(rig, {"n": 1})
+    await rig.timers.elapse(60.0)
+    (other,) = await parked(rig, {"n": 2})
+    await rig.timers.elapse(HOUR_S - 60.0)
+    await rig.settle()
+    assert moves(rig, unit)[-1] == "Held"
+    # The other one's deadline is over in the pause, and missed at the resume.
+    await rig.timers.elapse(2 * HOUR_S)
+    await rig.parts.pausing.resume()
+    await rig.timers.elapse(0.0)
+    await rig.settle()
+    assert moves(rig, other)[-2:] == ["Unverified", "Held"]
+    assert moves(rig, unit)[-1] == "Unheld"
+    await rig.timers.elapse(2 * HOUR_S)
+    await rig.parts.pausing.resume()
+    await rig.timers.elapse(HOUR_S - 1.0)
+    await rig.settle()
+    assert rig.parts.pausing.reason is None
+    assert [moves(rig, one)[-1] for one in (unit, other)] == ["AwaitingAck", "AwaitingAck"]
+    await ack(rig, unit)
+    await ack(rig, other)
+    assert len(rig.parts.pending) == 0
+
+
+async def test_an_ack_before_the_window_is_opened_delivers_at_the_resume() -> None:
+    rig = rig_of(failing("then: pause"), auto=True)
+    (unit,) = await parked(rig, {"n": 1})
+    await rig.timers.elapse(60.0)
+    await parked(rig, {"n": 2})
+    await rig.timers.elapse(HOUR_S - 60.0)
+    await rig.settle()
+    await rig.timers.elapse(HOUR_S)
+    await rig.parts.pausing.resume()
+    await rig.timers.elapse(0.0)
+    await rig.settle()
+    assert rig.parts.pausing.reason == "error at $verify"
+    await ack(rig, unit)
+    assert moves(rig, unit)[-2:] == ["Unheld", "Acked"]
+    await rig.parts.pausing.resume()
+    await rig.settle()
+    assert moves(rig, unit)[-1] == "Delivered"
+
+
 async def test_an_ack_of_a_held_unit_delivers_it_at_the_resume() -> None:
     rig = rig_of(failing("then: pause"), auto=True)
     (unit,) = await parked(rig, {"n": 1})
