@@ -32,7 +32,7 @@ run: $(INSTALLED)
 	@exec $(BIN)/pipo run $(ARGS) examples
 
 test: $(INSTALLED)
-	$(BIN)/python -m pytest -m 'not soak' $(ARGS)
+	$(BIN)/python -m tests.suite -m 'not soak' $(ARGS)
 
 check: $(INSTALLED)
 	$(BIN)/ruff format --check .

@@ -1,0 +1,54 @@
+"""Runs the tests in two parts: side by side what may be, then the rest one by one.
+
+`python -m tests.suite` takes the words of pytest. Both parts run, whatever the first one
+finds; the exit status is that of the first part that failed, and the count of seed statements
+is over both.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from tests.seed_coverage import SeedCoverage
+
+# Most of the time goes in waits for processes: more workers than the two cores of CI.
+WORKERS = 4
+PARTS = {
+    "together": ["-n", str(WORKERS), "--dist", "worksteal"],
+    "alone": [],
+}
+
+
+def main(words: list[str]) -> int:
+    # Ctrl-C is for the run in hand, which tidies up; a handler of ours is not inherited.
+    signal.signal(signal.SIGINT, lambda *_: None)
+    coverage = SeedCoverage()
+    codes: list[int] = []
+    with tempfile.TemporaryDirectory(prefix="pipo-tests-") as folder:
+        log = Path(folder) / "seeds.jsonl"
+        log.touch()
+        for part, how in PARTS.items():
+            own = ["--part", part, "--seed-log", str(log), *how]
+            codes.append(subprocess.run([sys.executable, "-m", "pytest", *own, *words]).returncode)
+            if codes[-1] == pytest.ExitCode.INTERRUPTED:
+                break
+        coverage.add(log)
+    for line in coverage.told():
+        print(line)
+    return verdict(codes)
+
+
+def verdict(codes: list[int]) -> int:
+    """The exit status of the whole: a part may have no tests, but not every part."""
+    told = [code for code in codes if code != pytest.ExitCode.NO_TESTS_COLLECTED]
+    return next((code for code in told if code), 0) if told else codes[0]
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
