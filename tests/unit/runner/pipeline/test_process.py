@@ -418,6 +418,81 @@ async def test_a_halt_cuts_a_drain_short(house: House, output: FakeOutput) -> No
     assert (await house.events())[-1] == "pipeline.failed"
 
 
+# ── dead letters ─────────────────────────────────────────────────────────────
+
+
+async def dead(house: House, output: FakeOutput) -> str:
+    """A packet that has died; the next write works."""
+    output.answer = lambda unit: Refused("no ink")
+    packet = await house.push()
+    assert await house.settled(packet) == "dead_lettered"
+    output.answer = lambda unit: {"rowid": 1}
+    return packet
+
+
+async def replay(house: House, packet: str) -> int:
+    done = await house.process.dead_letters.replay([packet], every=False, by="ada")
+    return done.replayed
+
+
+async def test_what_drains_purges_and_does_not_replay(house: House, output: FakeOutput) -> None:
+    """Edge 261."""
+    process = await house.start()
+    first, second = await dead(house, output), await dead(house, output)
+    output.hold()
+    await house.push()
+    run = house.running()
+    process.ask_to_stop(now=False)
+    for _ in range(2):
+        with pytest.raises(InvalidState, match="people is draining") as caught:
+            await replay(house, second)
+        assert "start it again: pipo start people" in caught.value.hint
+        await soon(lambda: process.status == "draining")
+    done = await process.dead_letters.purge([first], every=False, by="ada")
+    assert done.purged == 1
+    output.let_go()
+    assert await run == 0
+    with pytest.raises(InvalidState, match="people is stopping"):
+        await process.dead_letters.purge([second], every=False, by="ada")
+    assert (await house.events()).count("dlq.purged") == 1
+
+
+async def test_a_drain_that_begins_beside_a_replay_waits_for_it(
+    house: House, output: FakeOutput, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = await house.start()
+    packet = await dead(house, output)
+    run = house.running()
+    submit = house.journal.submit
+
+    def and_drain(*changes: Any, done: Any) -> None:
+        submit(*changes, done=done)
+        process.ask_to_stop(now=False)
+
+    monkeypatch.setattr(house.journal, "submit", and_drain)
+    assert await replay(house, packet) == 1
+    assert await run == 0
+    assert (await house.events())[-3:] == [
+        "output.written",
+        "packet.delivered",
+        "pipeline.stopped",
+    ]
+
+
+async def test_a_replay_runs_the_version_that_accepted_the_packet(
+    house: House, output: FakeOutput
+) -> None:
+    await house.start(PLAIN.replace("out.jsonl", "v1.jsonl"))
+    packet = await dead(house, output)
+    await house.end()
+    await house.start(PLAIN.replace("out.jsonl", "v2.jsonl"))
+    assert house.process.version == 2
+    assert await replay(house, packet) == 1
+    assert await house.settled(packet) == "delivered"
+    assert str(output.writes[-1][0].settings["path"]).endswith("v1.jsonl")
+    await house.end()
+
+
 # ── drain ────────────────────────────────────────────────────────────────────
 
 
