@@ -9,18 +9,21 @@ A key is looked up only for a unit whose write may have happened already:
     repeated    in the whole file, whose keys are then kept while it is as we left it
 
 All methods run on the file's own thread. The file is compared with the open one
-before each use: a replaced or deleted file is noticed and opened anew.
+before each use: a replaced or deleted file is noticed and opened anew. It is locked for the
+time of one append, so that two pipelines may share it: where the disk is full, the one's
+record would stand behind half a record of the other's, on one line, and be lost.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from pipo.connectors.destination import Identity, cannot_write, make_folder, sync_folder
-from pipo.connectors.file import lookup, plain
+from pipo.connectors.file import locking, lookup, plain
 from pipo.connectors.file.lookup import Place, result
 from pipo.connectors.file.records import Record
 from pipo.connectors.file.unsure import Unsure
@@ -55,12 +58,12 @@ class AppendedFile:
         Raises: WriteFailed; the file is then as it was, or the place is noted as unknown.
         """
         try:
-            self._connect()
-            found = self._look_up(records)
-            fresh = lookup.fresh(records, found)
-            made = self._places(fresh.values())
-            self._extend([record.text for record in fresh.values()])
-            self._keep(made)
+            with self._alone():
+                found = self._look_up(records)
+                fresh = lookup.fresh(records, found)
+                made = self._places(fresh.values())
+                self._extend([record.text for record in fresh.values()])
+                self._keep(made)
         except OSError as error:
             self.close()
             raise cannot_write(self._path, error) from error
@@ -76,11 +79,27 @@ class AppendedFile:
 
     # ── opening ──────────────────────────────────────────────────────────────
 
-    def _connect(self) -> None:
-        found = plain.found_at(self._path)
-        if found is None or self._handle is None or plain.identity_of(found) != self._identity:
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """The file as its path means it now, locked."""
+        while True:
+            if not plain.is_at(self._handle, self._path):
+                self.close()
+                self._open()
+            handle = self._fd
+            locking.take(handle, self._path)
+            if plain.is_at(handle, self._path):
+                break
             self.close()
-            found = self._open()
+        try:
+            self._take_in(os.fstat(handle))
+            yield
+        finally:
+            with suppress(OSError):
+                locking.give_back(handle)
+
+    def _take_in(self, found: os.stat_result) -> None:
+        """What others did to the file since our last append."""
         if found.st_size < self._size:
             self._unsure.forget(0, found.st_size)
         if found.st_size != self._size:
@@ -90,7 +109,7 @@ class AppendedFile:
         elif found.st_mtime_ns != self._keys_time_ns:
             self._keys = None
 
-    def _open(self) -> os.stat_result:
+    def _open(self) -> None:
         make_folder(self._path)
         self._handle = plain.open_to_append(self._path)
         found = os.fstat(self._handle)
@@ -103,7 +122,6 @@ class AppendedFile:
             self._unsure.forget(0, found.st_size)
         self._identity = plain.identity_of(found)
         self._size, self._ends_line = 0, True
-        return found
 
     @property
     def _fd(self) -> int:
