@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 
+from pipo.connectors.contract import CheckContext
 from pipo.errors import Internal
 from pipo.health import HealthListener
 from pipo.home import registry, tokens
@@ -28,7 +29,7 @@ class Checker:
     ) -> None:
         self._shell = shell
         self._http_port = http_port
-        self._connectors = connectors or InstalledConnectors()
+        self._connectors = connectors or InstalledConnectors(CheckContext(shell.clock, shell.home))
         self._roster = Roster(partial(registry.entries, shell.home), self._follower)
         self._health = HealthListener(
             shell.kind, shell.id, facts=self._facts, metrics=self._metrics

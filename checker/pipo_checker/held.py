@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any
 
 from pipo import payload
@@ -21,7 +23,8 @@ class Held:
     """A verification between its offer and its verdict.
 
     `spent_ms` is what of `within` had passed before it came here. `gone` is set when it
-    was withdrawn or its stream ended; a look under way is then forgotten.
+    was withdrawn or its stream ended; a look under way is then forgotten. `news` is what the
+    last look was told to wait for.
     """
 
     id: str
@@ -35,6 +38,9 @@ class Held:
     errored: bool = False
     evidence: Mapping[str, Any] = field(default_factory=dict)
     gone: bool = False
+    news: asyncio.Future[None] | None = None
+    place: int | None = None
+    """Its place in its lane's line; None outside of it."""
 
 
 def settle(held: Held, found: Judgement | CheckError, finished: float, at: str) -> Verdict | float:
@@ -45,7 +51,7 @@ def settle(held: Held, found: Judgement | CheckError, finished: float, at: str) 
     """
     held.attempts += 1
     held.errored = isinstance(found, CheckError)
-    pause_s = 0.0
+    pause_s, held.news = 0.0, None
     match found:
         case Passed():
             held.evidence = found.evidence
@@ -55,7 +61,8 @@ def settle(held: Held, found: Judgement | CheckError, finished: float, at: str) 
             return _verdict(held, Verdict.OUTCOME_REFUSED, found.why, finished, at)
         case Pending():
             held.evidence = found.evidence
-            held.why, pause_s = found.why, found.pause_s
+            held.why, held.news = found.why, found.news
+            pause_s = found.pause_s if found.news is None else inf
         case CheckError():
             held.last_error = found.message
     due = rhythm.next_look(held.rhythm, finished, pause_s)

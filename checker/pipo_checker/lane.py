@@ -38,8 +38,14 @@ class Lane:
         self._look: asyncio.Task[list[Seen | CheckError]] | None = None
 
     def add(self, held: Held, due: float) -> None:
-        heappush(self._due, (due, next(self._order), held))
+        held.place = next(self._order)
+        heappush(self._due, (due, held.place, held))
         self._added.set()
+
+    def hasten(self, held: Held, now: float) -> None:
+        """There is news of one that waits here: its look is due. Not for one without a place."""
+        if held.place is not None and not held.gone:
+            self.add(held, now)
 
     @property
     def stuck(self) -> bool:
@@ -48,7 +54,7 @@ class Lane:
 
     def next_due(self) -> float | None:
         """When the next look is due; None when nothing waits here."""
-        while self._due and self._due[0][2].gone:
+        while self._due and not _stands(self._due[0]):
             heappop(self._due)
         return self._due[0][0] if self._due else None
 
@@ -56,9 +62,10 @@ class Lane:
         """What is due at `now`, longest due first, as many as one look takes."""
         group: list[Held] = []
         while len(group) < self._group_max and self._due and self._due[0][0] <= now:
-            held = heappop(self._due)[2]
-            if not held.gone:
-                group.append(held)
+            first = heappop(self._due)
+            if _stands(first):
+                first[2].place = None
+                group.append(first[2])
         return group
 
     def took(self, unit_count: int, seconds: float) -> None:
@@ -108,6 +115,12 @@ class Lane:
         except Exception as error:
             return _all(targets, self._mishaps.text(error, "look"))
         return found
+
+
+def _stands(entry: tuple[float, int, Held]) -> bool:
+    """Whether it is still where it stands in the line: not withdrawn, and not moved ahead."""
+    _, place, held = entry
+    return held.place == place and not held.gone
 
 
 def _all(targets: Sequence[Target], why: str) -> list[Seen | CheckError]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from pipo import payload
-from pipo.connectors.contract import Checks, ConnectorError, Target
+from pipo.connectors.contract import CheckContext, Checks, ConnectorError, Target
 from pipo.errors import PipoError
 from pipo.rpc.stubs.checker_pb2 import Verification
 
@@ -28,6 +28,9 @@ class Connectors(Protocol):
 class InstalledConnectors:
     """The connectors that the registry finds, each imported when it is first needed."""
 
+    def __init__(self, context: CheckContext) -> None:
+        self._context = context
+
     def offered(self, output: str) -> frozenset[str]:
         from pipo.connectors import registry
 
@@ -38,7 +41,7 @@ class InstalledConnectors:
     def build_checks(self, output: str) -> Checks:
         from pipo.connectors import registry
 
-        return registry.build_checks(output)
+        return registry.build_checks(output, self._context)
 
 
 class Targets:

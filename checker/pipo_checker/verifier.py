@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from functools import partial
 from types import TracebackType
 from typing import Self
 
@@ -193,6 +194,13 @@ class Verifier:
                 self._conclude(settled)
             else:
                 lane.add(held, settled)
+                if held.news is not None:
+                    held.news.add_done_callback(partial(self._told, lane, held))
+
+    def _told(self, lane: Lane, held: Held, news: asyncio.Future[None]) -> None:
+        """The destination has news; a look since then may have seen it already."""
+        if held.news is news:
+            lane.hasten(held, self._clock.monotonic())
 
     def _conclude(self, verdict: Verdict) -> None:
         self._meters.concluded(verdict.outcome)

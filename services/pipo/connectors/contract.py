@@ -7,7 +7,7 @@ A connector is one folder `services/pipo/connectors/<name>/`:
     tap.py         build(context) -> Step
     transform.py   build(context) -> Step
     output.py      build(context) -> Output
-    checks.py      build() -> Checks
+    checks.py      build(context) -> Checks
 
 and has whichever of them it needs. `registry.py` finds the folders; adding one
 touches no other file. A role that the manifest declares and that has no module
@@ -41,10 +41,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 from pipo.clock import Clock
 from pipo.home import Home
+
+if TYPE_CHECKING:
+    import asyncio
 
 Schema = Mapping[str, Any]
 Effect = Literal["external", "write", "spend"]
@@ -216,6 +219,9 @@ class Intake(Protocol):
     async def state(self, input_name: str) -> Mapping[str, str]:
         """The input's durable state, as last committed."""
 
+    async def remember(self, input_name: str, state: Mapping[str, str]) -> None:
+        """Entries of the input's durable state that no packet carries, once they are on disk."""
+
 
 @dataclass(frozen=True, slots=True)
 class HttpRequest:
@@ -299,6 +305,15 @@ class HandOverInput(Input, Protocol):
         Refused: nothing of it was kept, and no retry can help.
         Cancelled: as `Intake.take`.
         """
+
+
+@runtime_checkable
+class BotReader(Protocol):
+    """An input that reads bots, of which each has one reader in a home; known once it is open."""
+
+    @property
+    def bots(self) -> Sequence[str]:
+        """The bots' own numbers, for the registry."""
 
 
 # ── steps ────────────────────────────────────────────────────────────────────
@@ -464,12 +479,15 @@ class Passed:
 class Pending:
     """Not yet; `why` is the text a person reads when the deadline comes.
 
-    The destination asked for a pause of `pause_s` before the next look.
+    The destination asked for a pause of `pause_s` before the next look. With `news` it
+    tells by itself that something may have changed: the next look comes when that is
+    done, and at the deadline.
     """
 
     why: str
     evidence: Mapping[str, Any]
     pause_s: float = 0.0
+    news: asyncio.Future[None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -526,3 +544,11 @@ class InputContext(Context):
     """What an input gets beside its specs."""
 
     intake: Intake = field(kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckContext:
+    """A check's surroundings in a checker; `home` is the one that its pipelines run in."""
+
+    clock: Clock
+    home: Home | None = None

@@ -17,6 +17,7 @@ from types import MappingProxyType, ModuleType
 from typing import Any, Literal, cast
 
 from pipo.connectors.contract import (
+    CheckContext,
     Checks,
     ConnectorError,
     Context,
@@ -81,9 +82,9 @@ def build_output(name: str, context: Context) -> Output:
     return cast(Output, _module("output", name).build(context))
 
 
-def build_checks(name: str) -> Checks:
+def build_checks(name: str, context: CheckContext) -> Checks:
     """The checks that the output `name` offers beside the universal ones."""
-    return cast(Checks, _module("checks", name).build())
+    return cast(Checks, _module("checks", name).build(context))
 
 
 def require_there(kind: Kind, name: str) -> None:

@@ -20,6 +20,7 @@ import pytest
 from pipo.clock import SystemClock
 from pipo.connectors import registry
 from pipo.connectors.contract import (
+    CheckContext,
     CheckError,
     Checks,
     Context,
@@ -69,7 +70,7 @@ class CheckCase:
     never: Callable[[Path], Target] | None = None
 
     def build(self) -> Checks:
-        return registry.build_checks(self.output)
+        return registry.build_checks(self.output, CheckContext(SystemClock()))
 
 
 def context(folder: Path, **more: Any) -> Context:

@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
+from pipo.clock import SystemClock
 from pipo.connectors import registry
-from pipo.connectors.contract import CheckError, Passed, Pending, Target
+from pipo.connectors.contract import CheckContext, CheckError, Passed, Pending, Target
 from pipo.connectors.file import looking
 from tests.contract.connectors import contract
 from tests.contract.connectors.contract import CheckCase, OutputCase, judged, write
@@ -184,7 +185,7 @@ async def test_a_torn_row_is_no_record(file_format: str, tmp_path: Path) -> None
     flush = await write(output, where, ("b", {"id": "b", "s": "second\nmore\n"}))
     await output.close()
     whole, log = content(where), side_file(where).read_bytes()
-    checks = registry.build_checks("file")
+    checks = registry.build_checks("file", CheckContext(SystemClock()))
 
     async def verdicts() -> list[type]:
         targets = [

@@ -82,6 +82,9 @@ class FakeChecks:
     looking: dict[str, int] = field(default_factory=dict)
     overlapped: bool = False
     closed: bool = False
+    tells: bool = False
+    news: dict[str, asyncio.Future[None]] = field(default_factory=dict)
+    """With `tells`: what the last look at each unit said to wait for."""
 
     def place(self, target: Target) -> str:
         place = target.output.get("path", "")
@@ -113,6 +116,10 @@ class FakeChecks:
                 raise ZeroDivisionError("judged")
         if seen.value:
             return Passed(seen.evidence)
+        if self.tells:
+            news = asyncio.get_running_loop().create_future()
+            self.news[target.settings["id"]] = news
+            return Pending("it will be told", seen.evidence, news=news)
         return Pending(f"no {target.settings['id']} there", seen.evidence)
 
     async def close(self) -> None:

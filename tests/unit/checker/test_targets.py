@@ -4,6 +4,8 @@ from typing import Any
 
 import pytest
 
+from pipo.clock import SystemClock
+from pipo.connectors.contract import CheckContext
 from pipo_checker.targets import InstalledConnectors, Targets, Unjudgeable
 
 
@@ -53,7 +55,7 @@ def test_text_that_is_no_json_is_ours(connectors: Any, offer: Any) -> None:
 
 
 def test_the_installed_connectors_say_what_they_offer() -> None:
-    found = InstalledConnectors()
+    found = InstalledConnectors(CheckContext(SystemClock()))
     assert "record_exists" in found.offered("sqlite")
     assert "ack" not in found.offered("sqlite")
     assert found.offered("nothing") == frozenset()

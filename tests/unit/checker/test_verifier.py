@@ -80,6 +80,57 @@ def test_looks_every_250_ms_until_it_passes_and_never_again(
 
 
 @pytest.mark.seed("D013")
+def test_who_is_told_of_news_looks_then_and_at_the_deadline_only(
+    play: Any, checks: FakeChecks, offer: Any
+) -> None:
+    def tell(id: str) -> None:
+        checks.present.add(id)
+        checks.news[id].set_result(None)
+
+    async def scene(verifier: Verifier, clock: LoopClock) -> None:
+        asyncio.get_running_loop().call_later(3.3, tell, "a")
+        verifier.offer([offer("a", within_ms=8_000), offer("b", within_ms=8_000)])
+        found = await verdicts(verifier, 2)
+        assert (found["a"].outcome, found["a"].attempts) == (PASSED, 2)
+        assert (found["b"].outcome, found["b"].message) == (FAILED, "it will be told")
+        await asyncio.sleep(5)
+
+    checks.tells = True
+    play(scene)
+    assert checks.times == pytest.approx([0.0, 3.3, 8.0])
+    assert [units for _, _, units in checks.looks] == [["a", "b"], ["a"], ["b"]]
+
+
+def test_news_that_change_nothing_lead_to_one_look(
+    play: Any, checks: FakeChecks, offer: Any
+) -> None:
+    async def scene(verifier: Verifier, clock: LoopClock) -> None:
+        verifier.offer([offer("a", within_ms=1_000)])
+        await asyncio.sleep(0.1)
+        checks.news["a"].set_result(None)
+        found = await verdicts(verifier, 1)
+        assert (found["a"].outcome, found["a"].attempts) == (FAILED, 3)
+
+    checks.tells = True
+    play(scene)
+    assert checks.times == pytest.approx([0.0, 0.1, 1.0])
+
+
+def test_a_withdrawn_one_is_not_looked_at_for_its_news(
+    play: Any, checks: FakeChecks, offer: Any
+) -> None:
+    async def scene(verifier: Verifier, clock: LoopClock) -> None:
+        verifier.offer([offer("a", within_ms=60_000), offer("b", within_ms=60_000)])
+        await asyncio.sleep(0.1)
+        verifier.withdraw(["a:1:1"])
+        checks.news["a"].set_result(None)
+        await asyncio.sleep(1)
+
+    checks.tells = True
+    play(scene)
+    assert checks.times == [0.0]
+
+
 def test_a_within_below_250_ms_is_the_interval(play: Any, checks: FakeChecks, offer: Any) -> None:
     async def scene(verifier: Verifier, clock: LoopClock) -> Verdict:
         verifier.offer([offer("a", within_ms=100)])

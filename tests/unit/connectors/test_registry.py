@@ -11,8 +11,9 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
+from pipo.clock import SystemClock
 from pipo.connectors import registry
-from pipo.connectors.contract import UNIVERSAL_CHECKS, ConnectorError, Role
+from pipo.connectors.contract import UNIVERSAL_CHECKS, CheckContext, ConnectorError, Role
 from pipo.errors import InvalidState, NotFound
 
 
@@ -108,7 +109,7 @@ def test_a_role_without_a_module_refuses_with_its_name() -> None:
     with pytest.raises(InvalidState, match=r"^the input 'watch' is not built yet$"):
         registry.build_inputs("watch", [], None)  # type: ignore[arg-type]
     with pytest.raises(InvalidState, match=r"^the checks of output 'pipeline' are not built yet$"):
-        registry.build_checks("pipeline")
+        registry.build_checks("pipeline", CheckContext(SystemClock()))
 
 
 def test_an_unknown_name_lists_the_known_ones() -> None:
@@ -116,7 +117,7 @@ def test_an_unknown_name_lists_the_known_ones() -> None:
         registry.build_step("tap", "lgo", None)  # type: ignore[arg-type]
     assert caught.value.hint == "there are: emit, exec, file, http, log, telegram"
     with pytest.raises(NotFound, match="no output with checks is called 'stdout'"):
-        registry.build_checks("stdout")
+        registry.build_checks("stdout", CheckContext(SystemClock()))
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from threading import Event
 
 from pipo.connectors.contract import (
+    CheckContext,
     CheckError,
     Checks,
     Impossible,
@@ -30,7 +31,7 @@ FILES_OPEN = 64
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}\Z")
 
 
-def build() -> Checks:
+def build(context: CheckContext) -> Checks:
     return FileChecks()
 
 

@@ -21,8 +21,9 @@ from typing import Any
 from yarl import URL
 
 from pipo import payload
-from pipo.clock import Clock, SystemClock
+from pipo.clock import Clock
 from pipo.connectors.contract import (
+    CheckContext,
     CheckError,
     Checks,
     ConnectorError,
@@ -46,8 +47,8 @@ STORED = "the stored status"
 _MATCH_SHOWN_CHARACTERS = 2048
 
 
-def build() -> Checks:
-    return HttpChecks(SystemClock())
+def build(context: CheckContext) -> Checks:
+    return HttpChecks(context.clock)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,16 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Any
 
-from pipo.connectors.contract import CheckError, Checks, Judgement, Passed, Pending, Seen, Target
+from pipo.connectors.contract import (
+    CheckContext,
+    CheckError,
+    Checks,
+    Judgement,
+    Passed,
+    Pending,
+    Seen,
+    Target,
+)
 from pipo.connectors.sqlite import lookups
 from pipo.connectors.sqlite.lookups import Wanted, WantedShape
 from pipo.connectors.sqlite.readers import Readers
@@ -20,7 +29,7 @@ from pipo.journal.rows import Unreadable
 _NO_ROW = object()
 
 
-def build() -> Checks:
+def build(context: CheckContext) -> Checks:
     return SqliteChecks()
 
 
