@@ -48,7 +48,8 @@ def kill(folder: Path, cases: list[Case], receiver: Receiver) -> None:
     killing = Killing(folder, cases, receiver)
     try:
         killing.run()
-        assert killing.faults() == {}, killing.stack.output()
+        wrong = killing.faults()
+        assert not wrong, f"{wrong}\n{killing.stack.output()}"
     finally:
         killing.stack.kill_all()
 
