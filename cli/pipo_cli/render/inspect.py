@@ -22,7 +22,9 @@ SETTLED = {"delivered", "filtered", "dead_lettered", "rejected"}
 
 
 def story(pipeline: str, trace: packet_pb2.Trace, now_ms: int) -> list[str]:
-    """The packet's head, its steps, and a section per fan-out copy."""
+    """The packet's head, its steps, and a section per fan-out copy; of a purged one its record."""
+    if not trace.HasField("packet"):
+        return [line for event in trace.events for line in _record(pipeline, event)]
     packet = trace.packet
     steps = [*trace.steps, *_unfinished(trace)]
     sections = [_head(pipeline, packet, now_ms), _steps(steps, _last_words(trace))]
@@ -45,6 +47,19 @@ def _head(pipeline: str, packet: packet_pb2.Packet, now_ms: int) -> list[str]:
         f"received {stamp(packet.received_at)} via {packet.trigger}{printable(source)},"
         f" {packet.state} {so_far}",
     ]
+
+
+def _record(pipeline: str, event: packet_pb2.Event) -> list[str]:
+    """What a purge leaves of a packet: who did it, and why the packet was dead (R027, R028)."""
+    told = msgspec.json.decode(event.detail)
+    lines = [
+        f"packet {event.packet_id}  {pipeline} v{told['version']}  purged",
+        f"received {stamp(told['received_at'])}, purged {stamp(event.at)}"
+        f" by {printable(told['by'])}",
+    ]
+    if error := told.get("error"):
+        lines.append(f"error {error['code']}: {printable(error['message'])}")
+    return lines
 
 
 def _unfinished(trace: packet_pb2.Trace) -> Iterable[packet_pb2.Step]:

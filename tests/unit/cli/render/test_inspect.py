@@ -169,3 +169,25 @@ def test_long_data_is_cut_and_says_so() -> None:
     )
     shown = story("s", packet_pb2.Trace(packet=packet(), steps=[long]), NOW)[4]
     assert shown.endswith("… (cut; 10,000 bytes, whole with --json)")
+
+
+@pytest.mark.seed("R027", "R028")
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        ('{"code":"output.failed","message":"no table"}', ["error output.failed: no table"]),
+        ("null", []),
+    ],
+)
+def test_of_a_purged_packet_its_record_is_left(error: str, said: list[str]) -> None:
+    event = packet_pb2.Event(
+        packet_id="01M4KTMCZ7J7Z6Y9DTCWHJ0SSP",
+        type="dlq.purged",
+        at=RECEIVED + 60_000,
+        detail=f'{{"by":"ada","version":2,"received_at":{RECEIVED},"error":{error}}}'.encode(),
+    )
+    assert story("sender", packet_pb2.Trace(events=[event]), NOW) == [
+        "packet 01M4KTMCZ7J7Z6Y9DTCWHJ0SSP  sender v2  purged",
+        "received 2026-10-10T21:13:48.263Z, purged 2026-10-10T21:14:48.263Z by ada",
+        *said,
+    ]
