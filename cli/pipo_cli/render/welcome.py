@@ -9,6 +9,8 @@ from typing import Any
 from pipo_cli.render.ways import Way, ways
 
 SAMPLE = '{"name": "Ada", "email": "ada@example.com"}'
+# Any other pipeline may have rules that the sample breaks.
+PLACEHOLDER = '{"your": "data"}'
 
 
 def welcome(
@@ -29,15 +31,15 @@ def welcome(
 
 
 def to_try(url: str, pipelines: Sequence[Mapping[str, Any]], pipo: str) -> list[str]:
-    """Three commands that work as they stand, but for the id of a packet."""
-    name, way = _first_post(pipelines)
-    if way is not None:
-        send = (
-            f"curl -X {way.method} {url}{way.path} -H 'content-type: application/json'"
-            f" -d {shlex.quote(SAMPLE)}"
-        )
-    else:
+    """Three commands; the sign-ups' first one works as it stands, others take data of yours."""
+    name, way = _first_way(pipelines)
+    data = shlex.quote(SAMPLE if "signup" in name else PLACEHOLDER)
+    if way is None:
         send = f"{pipo} packets {name}"
+    elif way.path:
+        send = f"curl -X {way.method} {url}{way.path} -H 'content-type: application/json' -d {data}"
+    else:
+        send = f"{pipo} push {name} --data {data}"
     return [send, f"{pipo} status", f"{pipo} inspect {name} <packet_id>"]
 
 
@@ -51,11 +53,11 @@ def _listed(url: str, pipelines: Sequence[Mapping[str, Any]]) -> list[str]:
     return lines
 
 
-def _first_post(pipelines: Sequence[Mapping[str, Any]]) -> tuple[str, Way | None]:
-    """The first pipeline that a request reaches, one of sign-ups before the others."""
+def _first_way(pipelines: Sequence[Mapping[str, Any]]) -> tuple[str, Way | None]:
+    """The first pipeline that a person can send to, one of sign-ups before the others."""
     for pipeline in sorted(pipelines, key=lambda p: "signup" not in str(p["name"])):
         for way in _ways(pipeline):
-            if way.path and way.method != "GET":
+            if way.via == "push" or (way.path and way.method != "GET"):
                 return str(pipeline["name"]), way
     return str(pipelines[0]["name"]) if pipelines else "NAME", None
 

@@ -34,7 +34,17 @@ def test_the_sign_up_comes_first() -> None:
     ]
 
 
-def test_without_an_http_input_it_lists_packets() -> None:
+def test_other_pipelines_take_data_of_the_readers() -> None:
+    assert to_try(URL, [BEAT, PEOPLE], "pipo")[0].endswith(
+        """people -H 'content-type: application/json' -d '{"your": "data"}'"""
+    )
+    by_hand = {"name": "by-hand", "inputs": [{"name": "input", "via": "push", "address": ""}]}
+    assert (
+        to_try(URL, [BEAT, by_hand], "pipo")[0] == """pipo push by-hand --data '{"your": "data"}'"""
+    )
+
+
+def test_without_a_way_to_send_it_lists_packets() -> None:
     assert to_try(URL, [BEAT], ".venv/bin/pipo")[0] == ".venv/bin/pipo packets heartbeat"
 
 
