@@ -1,6 +1,6 @@
 """What is sent to the Bot API, and what it answers. Pure.
 
-Source: core.telegram.org/bots/api: sendMessage, sendPhoto, sendDocument, ResponseParameters.
+Source: core.telegram.org/bots/api: sendMessage, sendPhoto, sendDocument.
 """
 
 from __future__ import annotations
@@ -9,16 +9,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pipo import payload
 from pipo.connectors.contract import Refused, RetryAfter, WriteFailed, WriteUnit
 from pipo.connectors.file.records import text
-from pipo.connectors.http.failures import excerpt
 from pipo.connectors.http.sending import Answer
-from pipo.connectors.http.statuses import pause_asked_s
+from pipo.connectors.telegram import answers
+from pipo.connectors.telegram.answers import Failed
 
 TEXT_UNITS, CAPTION_UNITS = 4096, 1024
 _FILE_KINDS = {"photo": "sendPhoto", "document": "sendDocument"}
-_WRONG_BOT = frozenset({401, 404})
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,39 +62,24 @@ def outcome(
     sent: Message, answer: Answer, *, mask: Callable[[str], str], now_ms: int
 ) -> Mapping[str, Any] | WriteFailed | RetryAfter:
     """The result of a call, or why there is none."""
-    try:
-        told = payload.decode(answer.body)
-    except payload.BadPayload:
-        told = None
-    if not isinstance(told, dict):
-        return WriteFailed(f"{sent.method} was answered {answer.status}: {excerpt(answer, mask)}")
-    result = told.get("result")
-    if told.get("ok") is True and isinstance(result, dict) and "message_id" in result:
-        chat = result.get("chat")
-        there = chat.get("id") if isinstance(chat, dict) else None
-        given = sent.fields["chat_id"]
-        return {"chat_id": given if there is None else there, "message_id": result["message_id"]}
-    return _failure(sent, answer, told, mask, now_ms)
+    found = answers.read(answer, mask=mask, now_ms=now_ms)
+    if isinstance(found, Failed):
+        return _failure(sent, found)
+    result = found.value
+    if not isinstance(result, dict) or "message_id" not in result:
+        return _failure(sent, Failed(answer.status, "it names no message"))
+    chat = result.get("chat")
+    there = chat.get("id") if isinstance(chat, dict) else None
+    given = sent.fields["chat_id"]
+    return {"chat_id": given if there is None else there, "message_id": result["message_id"]}
 
 
-def _failure(
-    sent: Message, answer: Answer, told: dict[str, Any], mask: Callable[[str], str], now_ms: int
-) -> WriteFailed | RetryAfter:
-    why = mask(str(told.get("description") or "no reason given"))
-    status = answer.status
-    message = f"{sent.method} was answered {status}: {why[:200]}"
-    pause_s = _pause_s(told) or pause_asked_s(status, answer.headers, now_ms)
-    if status == 429 and pause_s is not None:
-        return RetryAfter(message, seconds=pause_s, hint=f"it asks for a pause of {pause_s:g} s")
-    return WriteFailed(message, hint="check the bot's token" if status in _WRONG_BOT else "")
-
-
-def _pause_s(told: dict[str, Any]) -> float | None:
-    parameters = told.get("parameters")
-    asked = parameters.get("retry_after") if isinstance(parameters, dict) else None
-    if isinstance(asked, bool) or not isinstance(asked, (int, float)) or asked < 0:
-        return None
-    return float(min(asked, 1e9))
+def _failure(sent: Message, failed: Failed) -> WriteFailed | RetryAfter:
+    message = f"{sent.method} was answered {failed.status}: {failed.why}"
+    if failed.status == 429 and failed.pause_s is not None:
+        hint = f"it asks for a pause of {failed.pause_s:g} s"
+        return RetryAfter(message, seconds=failed.pause_s, hint=hint)
+    return WriteFailed(message, hint=failed.hint)
 
 
 def _chat(unit: WriteUnit) -> int | str:
