@@ -259,6 +259,10 @@ class PipelineIntake:
         """An input's durable state (contract.Intake)."""
         return await self._input_state(input_name)
 
+    async def remember(self, input_name: str, state: Mapping[str, str]) -> None:
+        """Durable state of an input that no packet carries (contract.Intake)."""
+        await self._journal.commit(journaled.InputMoved(input_name, state))
+
 
 def _key_of(arrival: Arrival) -> Key | None:
     return None if arrival.key is None else (arrival.source, arrival.key)

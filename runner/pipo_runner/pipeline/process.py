@@ -16,7 +16,7 @@ from typing import Any
 from pipo import collector
 from pipo.clock import Clock
 from pipo.connectors import registry as connectors
-from pipo.connectors.contract import Context, HttpInput, Input, InputContext, Step
+from pipo.connectors.contract import BotReader, Context, HttpInput, Input, InputContext, Step
 from pipo.errors import BadRequest, InvalidState, Unavailable
 from pipo.home import Home, registry, secrets
 from pipo.home.config import Config
@@ -116,6 +116,7 @@ class PipelineProcess:
         self._budget = BodyBudget(BODIES_LIMIT * config.packet_limit_bytes)
         self._inputs: list[Input] = []
         self._http: HttpInput | None = None
+        self._bots: list[str] = []
         self._server: RunningServer | None = None
 
     # ── start ────────────────────────────────────────────────────────────────
@@ -267,6 +268,8 @@ class PipelineProcess:
             await made.open()
             if hasattr(made, "answer"):
                 self._http = made  # type: ignore[assignment]  # the one kind that answers
+            if isinstance(made, BotReader):
+                self._bots += made.bots
             if hasattr(made, "deliver"):
                 self.parts.hand_overs.input = made  # type: ignore[assignment]  # the one that takes
 
@@ -293,6 +296,7 @@ class PipelineProcess:
             runner=self._spec.runner_id,
             file=str(self._definition.file),
             restarts=self._spec.restarts,
+            telegram_bot=",".join(self._bots) or None,
         )
 
     # ── what others ask ──────────────────────────────────────────────────────

@@ -31,6 +31,19 @@ class Marked:
 
 
 @dataclass(frozen=True, slots=True)
+class InputMoved:
+    """An input remembers where it stands though no packet came of it, such as past what it ignores."""
+
+    input: str
+    state: Mapping[str, str]
+
+    def apply(self, sheet: Sheet) -> Outcome | None:
+        for key, value in self.state.items():
+            sheet.input_state[self.input, key] = value
+        return None
+
+
+@dataclass(frozen=True, slots=True)
 class BatchSplit:
     """A batch of `size` failed as a whole and is tried again as two, the larger half first."""
 
@@ -355,6 +368,7 @@ class Failed:
 
 PipelineChange = (
     Marked
+    | InputMoved
     | BatchSplit
     | VersionAdded
     | VersionApplied

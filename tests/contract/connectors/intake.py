@@ -30,6 +30,9 @@ class FakeIntake:
         self.hold: asyncio.Event | None = None
         self.reached = asyncio.Event()
         self.failure: Exception | None = None
+        self.states: dict[str, dict[str, str]] = {}
+        """Each input's durable state."""
+        self.remembered = 0
 
     @property
     def data(self) -> list[Any]:
@@ -48,6 +51,7 @@ class FakeIntake:
         if verdict == "refuse":
             return RefusedArrival("buffer full (2 packets pending)", "raise `buffer.max`")
         self.arrivals.append(arrival)
+        self.states.setdefault(arrival.input, {}).update(arrival.state)
         name = f"p{len(self.arrivals)}"
         return Accepted(name) if verdict == "accept" else RejectedArrival(name, "too young", "age")
 
@@ -58,7 +62,11 @@ class FakeIntake:
         return self.ends.get(packet_id, Settlement("processing"))
 
     async def state(self, input_name: str) -> Mapping[str, str]:
-        return {}
+        return dict(self.states.get(input_name, {}))
+
+    async def remember(self, input_name: str, state: Mapping[str, str]) -> None:
+        self.remembered += 1
+        self.states.setdefault(input_name, {}).update(state)
 
 
 def input_context(
@@ -67,6 +75,7 @@ def input_context(
     clock: Clock | None = None,
     log: Callable[..., None] = lambda *a, **k: None,
     packet_limit: int = 1000,
+    **more: Any,
 ) -> InputContext:
     return InputContext(
         pipeline="p",
@@ -75,4 +84,5 @@ def input_context(
         log=log,
         packet_limit=packet_limit,
         intake=intake,
+        **more,
     )

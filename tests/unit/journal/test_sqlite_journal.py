@@ -9,7 +9,7 @@ import pytest
 
 from pipo.errors import Internal, Unavailable
 from pipo.journal import writer
-from pipo.journal.changes import Change, Draining, Marked
+from pipo.journal.changes import Change, Draining, InputMoved, Marked
 from pipo.journal.connection import open_reader, run
 from pipo.journal.opening import FILE
 from pipo.journal.sheet import IllegalChange
@@ -171,6 +171,18 @@ async def test_an_input_remembers_with_its_packet(journal: SqliteJournal) -> Non
     found = await journal.recover()
     assert found.input_state == {"input": {"a.txt": "7", "b.txt": "6"}}
     assert found.marks == {"/out.jsonl": 2**40}
+
+
+async def test_an_input_remembers_without_a_packet(journal: SqliteJournal) -> None:
+    await journal.commit(accepted(1, state={"offset": "5", "more": "1"}))
+    before = journal.last_seq
+    await journal.commit(InputMoved("input", {"offset": "9"}), InputMoved("other", {"offset": "2"}))
+    assert journal.last_seq == before
+    found = await journal.recover()
+    assert found.input_state == {
+        "input": {"offset": "9", "more": "1"},
+        "other": {"offset": "2"},
+    }
 
 
 @pytest.mark.parametrize(

@@ -237,3 +237,13 @@ async def test_who_waits_for_the_end_hears_it_once_it_is_durable() -> None:
     assert not waiting.done()
     await rig.journal.land()
     assert await waiting == Settlement("delivered")
+
+
+async def test_what_an_input_remembers_is_on_disk_when_it_is_told_so() -> None:
+    rig = Rig()
+    moved = asyncio.create_task(rig.parts.intake.remember("input", {"offset": "7"}), name="moved")
+    await quiet()
+    assert rig.journal.of(journaled.InputMoved) == [journaled.InputMoved("input", {"offset": "7"})]
+    assert not moved.done()
+    await rig.journal.land()
+    await moved
