@@ -74,11 +74,16 @@ class Connections:
 
         Raises: Unanswered, if nobody of that name answers at its address.
         """
+        peer = self.peer(entry)
+        await peer.greet()
+        return peer
+
+    def peer(self, entry: Entry) -> Peer:
+        """The peer of an entry, not greeted: for calls that name the pipeline they mean."""
         peer = self._peers.get(entry.pipeline)
         if peer is None or not _same(peer.entry, entry):
             self._drop(entry.pipeline)
             peer = self._peers[entry.pipeline] = Peer(entry, self._token)
-        await peer.greet()
         return peer
 
     def doubt(self, name: str) -> None:

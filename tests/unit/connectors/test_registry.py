@@ -108,8 +108,6 @@ def test_a_role_without_a_module_refuses_with_its_name() -> None:
     assert not registry.is_built("input", "watch")
     with pytest.raises(InvalidState, match=r"^the input 'watch' is not built yet$"):
         registry.build_inputs("watch", [], None)  # type: ignore[arg-type]
-    with pytest.raises(InvalidState, match=r"^the checks of output 'pipeline' are not built yet$"):
-        registry.build_checks("pipeline", CheckContext(SystemClock()))
 
 
 def test_an_unknown_name_lists_the_known_ones() -> None:

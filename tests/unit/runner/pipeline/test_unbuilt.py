@@ -34,9 +34,13 @@ def test_everything_that_is_missing_is_named_at_once() -> None:
         refuse_unbuilt(pipeline_of(body))
 
 
-def test_an_output_that_is_not_built_is_refused() -> None:
-    body = (
-        "input: { via: push }\noutput: { from: input, to: pipeline, with: { pipeline: other } }\n"
-    )
-    with pytest.raises(InvalidState, match="the output 'pipeline' is not built yet"):
+def test_an_input_that_is_not_built_is_refused() -> None:
+    body = f"input: {{ via: watch, with: {{ path: ./in }} }}\n{OUTPUT}"
+    with pytest.raises(InvalidState, match="the input 'watch' is not built yet"):
         refuse_unbuilt(pipeline_of(body))
+
+
+def test_both_ends_of_a_chain_are_built() -> None:
+    source = "input: { via: pipeline, with: { from: [first] } }\n"
+    sink = "output: { from: input, to: pipeline, with: { pipeline: third } }\n"
+    refuse_unbuilt(pipeline_of(f"{source}{sink}delivered: {{ check: downstream }}\n"))
