@@ -15,6 +15,8 @@ from tests.stack import free_ports, wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
 DEFAULT_PORT = "8787"
+# Where a page runs a server of its own.
+OTHER_PORT = re.compile(r"\b9000\b")
 # A block that starts like this runs on while the next ones are tried.
 RUNS_ON = re.compile(r"(make run|pipo run \S+)")
 UP = "Ctrl-C drains and stops everything"
@@ -55,6 +57,7 @@ class Reader:
     def __init__(self, folder: Path, home: Path, *, path: str = "") -> None:
         self.folder = folder
         self.port = str(free_ports())
+        self.other_port = str(free_ports(1))
         self.environment = {
             **os.environ,
             "PIPO_HOME": str(home),
@@ -70,12 +73,15 @@ class Reader:
         """What the block printed. A block that runs on is waited for until it is up."""
         if RUNS_ON.fullmatch(block.text):
             return self._start(block)
-        text = block.text.replace(f":{DEFAULT_PORT}", f":{self.port}")
-        text = text.replace(PLACEHOLDER, self.last_id)
+        text = self.with_own_ports(block.text).replace(PLACEHOLDER, self.last_id)
         printed = self._once(block, text)
         if ids := PACKET_ID.findall(printed):
             self.last_id = ids[-1]
         return printed
+
+    def with_own_ports(self, text: str) -> str:
+        """The text with free ports in place of those that the pages name."""
+        return OTHER_PORT.sub(self.other_port, text.replace(f":{DEFAULT_PORT}", f":{self.port}"))
 
     def stop(self) -> str:
         """Ctrl-C at the terminal of what runs on; all that it printed."""

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sys
 import tomllib
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -15,13 +18,14 @@ from pipo.lang.check import Source, check
 from pipo.lang.document import plain
 from pipo.lang.json_schema import compiled
 from pipo.lang.load import load
-from tests.docs.pages import ROOT, Reader, blocks, checkout
-from tests.stack import query
+from tests.docs.pages import ROOT, Block, Reader, blocks, checkout
+from tests.stack import query, wait_for
 
 VENV = Path(sys.prefix)
 GUIDE = ROOT / "docs" / "getting-started.md"
 README = ROOT / "README.md"
 EDITOR = ROOT / "docs" / "editor.md"
+RECIPES = ROOT / "docs" / "recipes.md"
 
 # Blocks that something else runs, and what that is.
 ELSEWHERE = {"make test": "this very run"}
@@ -85,6 +89,34 @@ def test_the_editors_page(reader: Reader) -> None:
     assert check([Source(shown, "hello.pipo")], manifests())[0].findings == []
 
 
+def test_the_recipes(reader: Reader) -> None:
+    """Each recipe passes its check without a warning, and delivers what the page sends it."""
+    names = []
+    for block in blocks(RECIPES, "yaml"):
+        names.append(block.text.partition("name: ")[2].partition("\n")[0])
+        file = f"{names[-1]}.pipo"
+        (reader.folder / file).write_text(reader.with_own_ports(block.text) + "\n")
+        assert check([Source(block.text, file)], manifests())[0].findings == []
+    try:
+        for block in blocks(RECIPES):
+            reader.try_block(block)
+        wait_for(lambda: _counts(reader) == dict.fromkeys(names, (1, 0, 0)), what="all delivered")
+        assert "\nstopped\n" in reader.stop()
+    finally:
+        if (made := reader.folder / "api.pid").exists():
+            with suppress(ProcessLookupError):
+                os.kill(int(made.read_text()), signal.SIGKILL)
+
+
+def _counts(reader: Reader) -> dict[str, tuple[int, int, int]]:
+    """By pipeline: how many packets are delivered, pending and dead."""
+    printed = reader.try_block(Block("the pipelines' counts", 0, "pipo status --json"))
+    return {
+        one["name"]: tuple(one["stats"][key] for key in ("delivered", "pending", "dead_lettered"))
+        for one in json.loads(printed)["pipelines"]
+    }
+
+
 def test_the_settings_of_editors_parse_and_name_the_schema() -> None:
     files = [json.loads(block.text) for block in blocks(EDITOR, "json")]
     files += [tomllib.loads(block.text) for block in blocks(EDITOR, "toml")]
@@ -94,7 +126,7 @@ def test_the_settings_of_editors_parse_and_name_the_schema() -> None:
 
 def test_no_page_has_a_command_that_nothing_runs() -> None:
     pages = {p for p in (ROOT / "docs").rglob("*.md") if blocks(p)}
-    assert {str(p.relative_to(ROOT)) for p in pages - {GUIDE, EDITOR}} <= set(OTHER_PAGES)
+    assert {str(p.relative_to(ROOT)) for p in pages - {GUIDE, EDITOR, RECIPES}} <= set(OTHER_PAGES)
     assert all(place.exists() for place in OTHER_PAGES.values())
 
 
