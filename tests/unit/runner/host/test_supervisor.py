@@ -344,7 +344,7 @@ async def test_a_stop_that_is_not_obeyed_gets_harsher(
     make: Any, home: Home, calls: Any, monkeypatch: Any, eventually: Any
 ) -> None:
     monkeypatch.setattr("pipo_runner.host.supervised.STOP_MARGIN_S", 0.0)
-    config = replace(Config(), stop_timeout_s=0.05)
+    config = replace(Config(), stop_timeout_s=0.5)
     supervisor = Supervisor(make(config=config))
     write(home, "p", "serve")
     await supervisor.start("p")
