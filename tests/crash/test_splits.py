@@ -132,7 +132,7 @@ def ends_right(trace: dict[str, Any], id: str) -> None:
         f"{id}:good": "delivered",
         f"{id}:none": "filtered",
         f"{id}:bad": "dead_lettered",
-    }
+    }, [one["events"][-1] for one in copies.values()]
     own = [event["type"] for event in trace["events"]]
     assert own.count("packet.fanned_out") == own.count("packet.dead_lettered") == 1
     assert own[-1] == "packet.dead_lettered"
