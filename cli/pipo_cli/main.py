@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -29,6 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command line; the exit code: 0 done, 1 refused or failed, 2 usage."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     settings = Settings()
+    _write_all()
     try:
         result: Any = pipo.main(words, prog_name="pipo", standalone_mode=False, obj=settings)
     except click.exceptions.NoArgsIsHelpError as error:
@@ -45,6 +47,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         return _bug(error, json=_json(settings, words))
     return result if isinstance(result, int) else 0
+
+
+def _write_all() -> None:
+    """What a terminal's encoding lacks is written as an escape: the work behind it is done."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _json(settings: Settings, words: Sequence[str]) -> bool:

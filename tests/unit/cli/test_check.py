@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import click
@@ -208,3 +211,16 @@ def test_only_a_terminal_gets_colours(
     piped, seen = capsys.readouterr().out.splitlines()
     assert piped == "good.pipo  ok"
     assert seen == (piped if plain else f"good.pipo  {click.style('ok', fg='green', bold=True)}")
+
+
+def test_a_terminal_without_a_letter_shows_it_as_an_escape(tmp_path: Path) -> None:
+    (tmp_path / "u.pipo").write_text('pipo: 1\nname: "→"\n')
+    shown = subprocess.run(
+        [sys.executable, "-m", "pipo_cli.main", "check", "u.pipo"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONIOENCODING": "latin-1", "PIPO_HOME": str(tmp_path / "home")},
+        capture_output=True,
+        timeout=30,
+    )
+    assert shown.returncode == 1
+    assert b"found the text '\\u2192'" in shown.stdout
