@@ -38,8 +38,8 @@ PIPELINES = {
     "snippet": parks("snippet", SNIPPET),
     "again": parks("again", "  within: 3s\n"),
     "late": parks("late", "  within: 500ms\n"),
-    "pauses": parks("pauses", "  within: 2s\n"),
-    "holds": parks("holds", "  within: 800ms\n  on_fail: { then: pause }\n"),
+    "pauses": parks("pauses", "  within: 5s\n"),
+    "holds": parks("holds", "  within: 3s\n  on_fail: { then: pause }\n"),
     "slow": """\
 input: { via: push }
 output:

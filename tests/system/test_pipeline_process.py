@@ -20,6 +20,7 @@ PSS_MB_MAX = 25
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_one_sqlite_library_little_memory_and_no_busy_timer(stack: Stack) -> None:
     """Two SQLite libraries in one process lose commits (design §5)."""
     # Pages are shared among pipelines: three of them, as in examples/.

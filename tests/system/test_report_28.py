@@ -110,6 +110,7 @@ def test_one_that_collides_with_its_neighbour_is_dead(stack: Stack) -> None:
     assert "UNIQUE constraint failed: t.i" in error["message"]
 
 
+@pytest.mark.alone
 def test_without_a_batch_the_neighbours_wait_for_no_retry(stack: Stack) -> None:
     def body(n: int) -> bytes:
         return json.dumps({"i": n + 1, "v": "bad" if n == 2 else "ok"}).encode()

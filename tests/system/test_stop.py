@@ -59,6 +59,7 @@ class Watch:
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 @pytest.mark.parametrize("now", [(), ("--now",)], ids=["drain", "now"])
 def test_a_stop_with_every_kind_of_stream_open(stack: Stack, now: tuple[str, ...]) -> None:
     stack.start(stack.write("rows.pipo", PIPELINE))
