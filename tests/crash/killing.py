@@ -251,7 +251,7 @@ class Killing:
             except Unreadable as unreadable:
                 wrong = [str(unreadable)]
             if wrong:
-                found[victim.case.name] = wrong
+                found[f"{victim.name} {victim.case.name}"] = wrong
         return found
 
     def answered(self, victim: Victim) -> list[int]:
