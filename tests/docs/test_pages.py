@@ -26,6 +26,7 @@ GUIDE = ROOT / "docs" / "getting-started.md"
 README = ROOT / "README.md"
 EDITOR = ROOT / "docs" / "editor.md"
 RECIPES = ROOT / "docs" / "recipes.md"
+RECOVERING = ROOT / "docs" / "recovering.md"
 
 # Blocks that something else runs, and what that is.
 ELSEWHERE = {"make test": "this very run"}
@@ -108,6 +109,21 @@ def test_the_recipes(reader: Reader) -> None:
                 os.kill(int(made.read_text()), signal.SIGKILL)
 
 
+@pytest.mark.seed("R066")
+def test_recovering(reader: Reader) -> None:
+    printed = []
+    for block in blocks(RECOVERING):
+        printed.append(reader.try_block(block))
+        if "orders --data" in block.text:
+            # A person reads the page on before the next command; a dead letter takes a moment.
+            wait_for(lambda: _counts(reader)["orders"][2] == 1, what="one dead letter")
+    assert any("has no table" in said for said in printed)
+    wait_for(lambda: _counts(reader) == {"orders": (2, 0, 0)}, what="both delivered in the end")
+    rows = query(reader.folder / "data" / "shop.db", "SELECT item FROM orders ORDER BY item")
+    assert rows == [["5"], ["TEA"]]
+    assert "\nstopped\n" in reader.stop()
+
+
 def _counts(reader: Reader) -> dict[str, tuple[int, int, int]]:
     """By pipeline: how many packets are delivered, pending and dead."""
     printed = reader.try_block(Block("the pipelines' counts", 0, "pipo status --json"))
@@ -126,7 +142,9 @@ def test_the_settings_of_editors_parse_and_name_the_schema() -> None:
 
 def test_no_page_has_a_command_that_nothing_runs() -> None:
     pages = {p for p in (ROOT / "docs").rglob("*.md") if blocks(p)}
-    assert {str(p.relative_to(ROOT)) for p in pages - {GUIDE, EDITOR, RECIPES}} <= set(OTHER_PAGES)
+    assert {str(p.relative_to(ROOT)) for p in pages - {GUIDE, EDITOR, RECIPES, RECOVERING}} <= set(
+        OTHER_PAGES
+    )
     assert all(place.exists() for place in OTHER_PAGES.values())
 
 
