@@ -372,6 +372,8 @@ def _type_hint(types: Sequence[str], node: Node, rule: Schema) -> str:
         return "put quotes around it, so that it is a text" if is_free_text else ""
     if "${" in node.value:
         return "no template is taken here"
+    if "array" in types:
+        return "make it a list: an item a line, each behind `- `"
     if "boolean" in types and node.value.lower() in _SWITCH_WORDS:
         return "write true or false, without quotes"
     if {"integer", "number"} & set(types) and node.value.strip().lstrip("+-").isdigit():

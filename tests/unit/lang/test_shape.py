@@ -79,6 +79,11 @@ def output(settings: str, to: str = "sqlite") -> str:
             "no template is taken here",
         ),
         (
+            HEAD + STDOUT + "input: { via: push, validate: exists(data.x) }",
+            "`validate` takes a list, found the text 'exists(data.x)'",
+            "make it a list: an item a line, each behind `- `",
+        ),
+        (
             HEAD + STDOUT + "input: { via: http, with: { auth: { header: X } } }",
             "`equals` is missing in `auth`",
             "",
