@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,37 @@ async def test_a_packet_that_is_taken_up_again_is_told_with_its_copies(
     await journal.commit(replayed(2), resolved(3), of_copy(replayed(4), 4, "a"))
     again = {unit.id for unit in (await journal.recover()).units if unit.taken_up}
     assert again == {packet_id(2), packet_id(3), packet_id(4), copy_id(4, "a")}
+
+
+async def test_a_split_packet_is_told_with_how_its_copies_stand(journal: SqliteJournal) -> None:
+    await journal.commit(accepted(1), fanned_out(1, "a", "b", "c"), accepted(2))
+    await journal.commit(
+        of_copy(dead_lettered(1), 1, "a"),
+        *(of_copy(one(1), 1, "b") for one in (written, delivered)),
+    )
+    found = await journal.recover()
+    assert found.packets == 2
+    by_id = {unit.id: unit for unit in found.units}
+    assert by_id.keys() == {packet_id(1), copy_id(1, "c"), packet_id(2)}
+    copies = by_id[packet_id(1)].copies
+    assert copies is not None
+    assert (copies.open, copies.delivered, copies.filtered) == (1, 1, 0)
+    assert [dead for dead, _ in copies.dead] == [copy_id(1, "a")]
+    assert by_id[copy_id(1, "c")].copies is None
+
+
+async def test_units_of_one_place_are_loaded_together_or_not_at_all(
+    journal: SqliteJournal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recovery, "DATA_BYTES_LIMIT", 250)
+    text = b'"' + b"x" * 98 + b'"'
+    split = fanned_out(2, "b", "a", data=text)
+    place = tuple(replace(copy, queue_seq=2) for copy in split.copies)
+    await journal.commit(accepted(1, data=text), accepted(2, data=text))
+    await journal.commit(replace(split, copies=place))
+    units = [unit for unit in (await journal.recover()).units if unit.state != "branched"]
+    assert [unit.id for unit in units] == [packet_id(1), copy_id(2, "a"), copy_id(2, "b")]
+    assert [unit.data for unit in units] == [text, None, None]
 
 
 @pytest.mark.parametrize("steps", [1, 31, 32, 33, 70])
