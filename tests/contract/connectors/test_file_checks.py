@@ -40,7 +40,7 @@ def target(folder: Path, check: str, result: Any = None, **settings: Any) -> Tar
     return Target(check, settings, result, {"path": path_of(folder), "format": "jsonl"})
 
 
-def line(folder: Path, value: str, result: Any = None, **more: Any) -> Target:
+def line(folder: Path, value: Any, result: Any = None, **more: Any) -> Target:
     return target(folder, "line_contains", result, value=value, **more)
 
 
@@ -314,6 +314,30 @@ async def test_a_look_that_is_given_up_ends(
     with pytest.raises(asyncio.CancelledError):
         await look
     await asyncio.wait_for(checks.close(), 5)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(4711, b'{"n":4711}'), (2.5, b'["2.5 kg"]'), (1e21, b"1e+21"), (True, b"true")],
+)
+async def test_a_number_is_looked_for_as_templates_print_it(
+    tmp_path: Path, value: Any, text: bytes
+) -> None:
+    put_at(tmp_path, b"first\n" + text + b"\n")
+    checks = LINE_CONTAINS.build()
+    (seen,) = await judged(checks, line(tmp_path, value))
+    assert isinstance(seen, Passed)
+    await checks.close()
+
+
+@pytest.mark.parametrize("value", ["", None, [], {"n": 1}])
+async def test_what_is_no_text_is_looked_for_in_vain(tmp_path: Path, value: Any) -> None:
+    put_at(tmp_path, b"null\n")
+    checks = LINE_CONTAINS.build()
+    (seen,) = await judged(checks, line(tmp_path, value))
+    assert isinstance(seen, CheckError)
+    assert seen.message == "`value` renders to no text"
+    await checks.close()
 
 
 @pytest.mark.seed("D031")

@@ -25,6 +25,7 @@ from pipo.connectors.contract import (
 )
 from pipo.connectors.file.looking import LookedAtFile, Records
 from pipo.connectors.lanes import Lanes
+from pipo.lang.printing import mixed_text
 
 FILES_OPEN = 64
 
@@ -112,7 +113,10 @@ def _records(target: Target, path: str) -> Records:
 
 
 def _wanted_line(target: Target) -> str:
+    """A number or a boolean is looked for as templates print it: `${data.order_id}` alone keeps its type."""
     value = target.settings.get("value")
+    if isinstance(value, (int, float)):
+        return mixed_text(value)
     if not isinstance(value, str) or not value:
         raise CheckError("`value` renders to no text", hint="look at the template in `value`")
     return value
