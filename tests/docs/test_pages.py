@@ -26,6 +26,7 @@ GUIDE = ROOT / "docs" / "getting-started.md"
 README = ROOT / "README.md"
 EDITOR = ROOT / "docs" / "editor.md"
 RECIPES = ROOT / "docs" / "recipes.md"
+CHAINS = ROOT / "docs" / "chains.md"
 RECOVERING = ROOT / "docs" / "recovering.md"
 
 # Blocks that something else runs, and what that is.
@@ -109,6 +110,24 @@ def test_the_recipes(reader: Reader) -> None:
                 os.kill(int(made.read_text()), signal.SIGKILL)
 
 
+@pytest.mark.seed("C001", "C002", "C004", "C030")
+def test_the_chain(reader: Reader) -> None:
+    """Both packets arrive, the second one through a receiver that was away for a while."""
+    files = blocks(CHAINS, "yaml")
+    for block in files:
+        name = block.text.partition("name: ")[2].partition("\n")[0]
+        (reader.folder / f"{name}.pipo").write_text(block.text + "\n")
+    sources = [Source(block.text, f"{n}.pipo") for n, block in enumerate(files)]
+    assert [one.findings for one in check(sources, manifests())] == [[], []]
+    printed = [reader.try_block(block) for block in blocks(CHAINS)]
+    assert any("people-store" in said and "delivered" in said for said in printed)
+    both = {"people-intake": (2, 0, 0), "people-store": (2, 0, 0)}
+    wait_for(lambda: _counts(reader) == both, what="both delivered by both")
+    rows = query(reader.folder / "data" / "people.db", "SELECT email, name FROM people ORDER BY 1")
+    assert rows == [["ada@example.com", "Ada"], ["bo@example.com", "Bo"]]
+    assert "\nstopped\n" in reader.stop()
+
+
 @pytest.mark.seed("R066")
 def test_recovering(reader: Reader) -> None:
     printed = []
@@ -142,9 +161,9 @@ def test_the_settings_of_editors_parse_and_name_the_schema() -> None:
 
 def test_no_page_has_a_command_that_nothing_runs() -> None:
     pages = {p for p in (ROOT / "docs").rglob("*.md") if blocks(p)}
-    assert {str(p.relative_to(ROOT)) for p in pages - {GUIDE, EDITOR, RECIPES, RECOVERING}} <= set(
-        OTHER_PAGES
-    )
+    assert {
+        str(p.relative_to(ROOT)) for p in pages - {GUIDE, EDITOR, RECIPES, RECOVERING, CHAINS}
+    } <= set(OTHER_PAGES)
     assert all(place.exists() for place in OTHER_PAGES.values())
 
 
