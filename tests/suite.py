@@ -7,6 +7,7 @@ is over both.
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -18,7 +19,7 @@ import pytest
 from tests.seed_coverage import SeedCoverage
 
 # Most of the time goes in waits for processes: more workers than the two cores of CI.
-WORKERS = 4
+WORKERS = 3
 PARTS = {
     "together": ["-n", str(WORKERS), "--dist", "worksteal"],
     "alone": [],
@@ -28,6 +29,8 @@ PARTS = {
 def main(words: list[str]) -> int:
     # Ctrl-C is for the run in hand, which tidies up; a handler of ours is not inherited.
     signal.signal(signal.SIGINT, lambda *_: None)
+    # Stacks are started by the hundred: their processes find their code compiled.
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     coverage = SeedCoverage()
     codes: list[int] = []
     with tempfile.TemporaryDirectory(prefix="pipo-tests-") as folder:
@@ -35,7 +38,8 @@ def main(words: list[str]) -> int:
         log.touch()
         for part, how in PARTS.items():
             own = ["--part", part, "--seed-log", str(log), *how]
-            codes.append(subprocess.run([sys.executable, "-m", "pytest", *own, *words]).returncode)
+            command = [sys.executable, "-m", "pytest", *own, *words]
+            codes.append(subprocess.run(command, env=environment).returncode)
             if codes[-1] == pytest.ExitCode.INTERRUPTED:
                 break
         coverage.add(log)

@@ -16,6 +16,8 @@ from typing import Any
 
 import pytest
 
+from tests.stack import free_ports
+
 pytestmark = pytest.mark.slow
 
 COMMAND = [sys.executable, "-c", "from pipo_gateway.main import main; main()"]
@@ -80,23 +82,10 @@ def test_ends_with_its_supervisor(start: Start, tmp_path: Path) -> None:
     assert process.wait(timeout=5) == 0
 
 
-def free_ports() -> int:
-    """A port that is free, as its neighbours are, and that the kernel gives to nobody by itself."""
-    for port in range(20_000 + os.getpid() % 5_000, 32_000):
-        try:
-            for one in (port - 1, port, port + 1):
-                with socket.socket() as trial:
-                    trial.bind(("127.0.0.1", one))
-        except OSError:
-            continue
-        return port
-    raise AssertionError("no free ports")
-
-
 def test_a_taken_port_is_one_error_that_names_the_holder_and_the_flag(
     start: Start, tmp_path: Path
 ) -> None:
-    port = free_ports()
+    port = free_ports(3) + 1
     start("--listen", str(port))
     entry(tmp_path / "home")
     second = start("--listen", str(port), home="second")
