@@ -166,6 +166,7 @@ print(json.dumps(sorted(seen)))
 
 
 @pytest.mark.seed("O066")
+@pytest.mark.alone
 def test_the_snippet_runs(stack: Stack) -> None:
     checked = stack.pipo("check", "events.pipo")
     assert checked.returncode == 0, checked.stdout
@@ -458,6 +459,7 @@ def test_what_a_stop_flushes_is_looked_for_at_the_next_start(alone: Stack) -> No
 
 
 @pytest.mark.seed("O074")
+@pytest.mark.alone
 def test_a_stop_waits_two_seconds_for_a_flush_and_the_next_start_does_it(alone: Stack) -> None:
     database = alone.workspace / "waits.db"
     run_sql(database, "CREATE TABLE t (packet_id TEXT PRIMARY KEY, n INTEGER)")

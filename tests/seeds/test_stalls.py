@@ -169,6 +169,7 @@ def test_a_stall_is_told_once_and_leaves_the_pipeline_active(stack: Stack) -> No
 
 
 @pytest.mark.seed("D057", "D068", "D071")
+@pytest.mark.alone
 def test_the_example_of_the_documents_pauses_and_a_resume_begins_anew(stack: Stack) -> None:
     name = "by-the-book"
     id = push(stack, name, {"db": "down"})
@@ -193,6 +194,7 @@ def test_the_example_of_the_documents_pauses_and_a_resume_begins_anew(stack: Sta
 
 
 @pytest.mark.seed("D060", "D070")
+@pytest.mark.alone
 def test_one_that_gets_through_in_time_prevents_it_and_one_later_ends_it(stack: Stack) -> None:
     name = "steady"
     push(stack, name, {"db": "down"})
@@ -213,6 +215,7 @@ def test_one_that_gets_through_in_time_prevents_it_and_one_later_ends_it(stack: 
 
 
 @pytest.mark.seed("D061", "D062", "D064")
+@pytest.mark.alone
 @pytest.mark.parametrize(
     ("name", "idle_s", "least_ms", "most_ms"),
     [("on-time", 3.5, 3000, 4200), ("short", 0.5, 200, 900)],
