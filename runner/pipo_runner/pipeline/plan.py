@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,6 +21,8 @@ from pipo_runner.pipeline.rendering import Settings
 from pipo_runner.pipeline.units import OUTPUT
 
 Run = Callable[[dict[str, Any], StepCall], Any]
+Compile = Callable[[Mapping[str, Any], Mapping[str, Any]], Settings]
+"""A `with:` and its schema, compiled for this pipeline's folders."""
 SAME: Final = object()
 """A step's result when the data goes on unchanged."""
 FILTERED: Final = object()
@@ -157,16 +160,21 @@ def make_plan(
     *,
     manifests: Mapping[str, Manifest],
     folder: Path,
+    files: Path | None = None,
     build_step: Callable[[str, str], Step],
 ) -> Plan:
-    """Compiles a checked pipeline. `build_step(role, name)` makes a connector's step."""
+    """Compiles a checked pipeline. `build_step(role, name)` makes a connector's step.
+
+    `folder` is its file's, `files` where its inputs keep what they fetch.
+    """
     ways = _ways(pipeline)
+    compiled: Compile = partial(Settings, folder=folder, files=files)
     nodes = {
-        node.id: _plan_node(node, ways, manifests, folder, build_step) for node in pipeline.nodes
+        node.id: _plan_node(node, ways, manifests, compiled, build_step) for node in pipeline.nodes
     }
     output_role = manifests[pipeline.output.to].output
     assert output_role is not None, pipeline.output.to
-    output_settings = Settings(pipeline.output.settings, output_role.schema, folder)
+    output_settings = compiled(pipeline.output.settings, output_role.schema)
     rules = Rules.compile(pipeline.output.validate)
     rules_use_meta = any("meta" in rule.names for _, rule in rules.rules)
     check_schema = _check_schema(pipeline, manifests)
@@ -181,7 +189,7 @@ def make_plan(
         output_uses_meta="meta" in output_settings.names or rules_use_meta,
         rules_use_meta=rules_use_meta,
         output_uses_key="meta" in output_settings.names,
-        check_settings=Settings(pipeline.delivered.settings, check_schema, folder),
+        check_settings=compiled(pipeline.delivered.settings, check_schema),
         messages={
             "output": _message(pipeline.output.on_error.message),
             "output_invalid": _message(pipeline.output.on_invalid.message),
@@ -221,7 +229,7 @@ def _plan_node(
     node: Node,
     ways: Mapping[str, Way],
     manifests: Mapping[str, Manifest],
-    folder: Path,
+    compiled: Compile,
     build_step: Callable[[str, str], Step],
 ) -> PlannedNode:
     outside = False
@@ -232,7 +240,7 @@ def _plan_node(
     elif node.kind == "route":
         run, uses_meta = _choose(node, ways)
     else:
-        run, uses_meta, outside = _connector_step(node, manifests, folder, build_step)
+        run, uses_meta, outside = _connector_step(node, manifests, compiled, build_step)
     loop = _loop(node.loop)
     return PlannedNode(
         id=node.id,
@@ -278,13 +286,13 @@ def _choose(node: Node, ways: Mapping[str, Way]) -> tuple[Run, bool]:
 def _connector_step(
     node: Node,
     manifests: Mapping[str, Manifest],
-    folder: Path,
+    compiled: Compile,
     build_step: Callable[[str, str], Step],
 ) -> tuple[Run, bool, bool]:
     manifest = manifests[node.uses]
     role = manifest.tap if node.kind == "tap" else manifest.transform
     assert role is not None, node.uses
-    settings = Settings(node.settings, role.schema, folder)
+    settings = compiled(node.settings, role.schema)
     step = build_step(node.kind, node.uses)
     is_tap = node.kind == "tap"
     run = _pure_run(step, settings, is_tap) if step.pure else _outside_run(step, settings, is_tap)

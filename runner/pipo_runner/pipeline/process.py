@@ -216,7 +216,12 @@ class PipelineProcess:
 
     async def _versions(self, recovery: Recovery) -> Plans:
         """The plans of the version in force and of those that pending packets are pinned to."""
-        plans = Plans(connectors.manifests(), self._definition.file.parent, self._steps.of)
+        plans = Plans(
+            connectors.manifests(),
+            self._definition.file.parent,
+            self._steps.of,
+            files=self._home.pipeline(self.name).files,
+        )
         newest = await reads.latest_version(self._journal.rows)
         known = None if newest is None else (newest.version, newest.hash)
         at = self._clock.now_ms()

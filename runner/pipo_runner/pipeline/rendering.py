@@ -35,7 +35,15 @@ class Settings:
     `constant` is the rendered mapping when nothing in it depends on a packet.
     """
 
-    def __init__(self, raw: Mapping[str, Any], schema: Mapping[str, Any], folder: Path) -> None:
+    def __init__(
+        self,
+        raw: Mapping[str, Any],
+        schema: Mapping[str, Any],
+        folder: Path,
+        *,
+        files: Path | None = None,
+    ) -> None:
+        """`files` is where the pipeline's own inputs keep what they fetch, if anywhere."""
         properties = schema.get("properties", {})
         self._fields: list[tuple[str, Callable[[Scope], Any]]] = []
         self._static: dict[str, Any] = {}
@@ -45,7 +53,7 @@ class Settings:
             if known.get("x-literal"):
                 self._static[key] = value
             elif known.get("x-path"):
-                self._add_path(key, value, folder, names, urls=known["x-path"] == "or-url")
+                self._add_path(key, value, folder, names, files, urls=known["x-path"] == "or-url")
             else:
                 render, used = _compiled(value, known.get("x-keep-keys", False))
                 names |= used
@@ -72,13 +80,22 @@ class Settings:
                 rendered[key] = value
         return rendered
 
-    def _add_path(self, key: str, value: Any, folder: Path, names: set[str], *, urls: bool) -> None:
+    def _add_path(
+        self,
+        key: str,
+        value: Any,
+        folder: Path,
+        names: set[str],
+        files: Path | None,
+        *,
+        urls: bool,
+    ) -> None:
         if isinstance(value, list):
             templates = [PathTemplate(str(item), folder) for item in value]
             self._fields.append((key, lambda scope: [t.render(scope) for t in templates]))
             names |= {name for t in templates for name in t.names}
             return
-        template = PathTemplate(value, folder, urls=urls)
+        template = PathTemplate(value, folder, urls=urls, files=files)
         names |= template.names
         if template.constant is not None:
             self._static[key] = template.constant
@@ -118,13 +135,17 @@ class PathTemplate:
 
     Source: decision 23. The folder written before the first hole of a packet is
     the lane; holes of `env` and `secrets` are the operator's and belong to it.
-    With `urls`, what renders to an http(s) address is none, and stays as it is.
+    With `urls`, what renders to an http(s) address is none, and stays as it is; what is sent
+    from such a field is only read, so it may also be one of the pipeline's own `files`.
     """
 
-    def __init__(self, text: str, folder: Path, *, urls: bool = False) -> None:
+    def __init__(
+        self, text: str, folder: Path, *, urls: bool = False, files: Path | None = None
+    ) -> None:
         self._text = text
         self._as_text = compile_template(text) if urls else None
         self._folder = folder
+        self._files = files
         self._parts = [
             compile_expression(part.source) if isinstance(part, Hole) else part
             for part in split(text)
@@ -140,8 +161,10 @@ class PathTemplate:
         """The absolute path for one packet. Raises: RenderError."""
         if self.constant is not None:
             return self.constant
-        if self._as_text is not None and _is_url(made := self._as_text.render(scope)):
-            return str(made)
+        if self._as_text is not None:
+            made = self._as_text.render(scope)
+            if _is_url(made) or self._is_own_file(made):
+                return str(made)
         text = ""
         lane: str | None = None
         for part in self._parts:
@@ -160,6 +183,13 @@ class PathTemplate:
         if lane is not None:
             self._stay_inside(lane, path)
         return path
+
+    def _is_own_file(self, made: Any) -> bool:
+        if self._files is None or not isinstance(made, str) or "\0" in made:
+            return False
+        if not made.startswith(f"{self._files}/"):
+            return False
+        return _stays_inside(str(self._files), made)
 
     def _absolute(self, text: str) -> str:
         if not text:
@@ -198,12 +228,16 @@ class PathTemplate:
 
     def _stay_inside(self, lane: str, path: str) -> None:
         # A link inside is followed only where its target stays inside.
-        real_lane, real_path = os.path.realpath(lane), os.path.realpath(path)
-        if os.path.commonpath([real_lane, real_path]) != real_lane:
+        if not _stays_inside(lane, path):
             raise RenderError(
                 f"the path '{self._text}' would leave its folder through a link: "
                 f"{_shown(os.path.relpath(path, lane))}"
             )
+
+
+def _stays_inside(lane: str, path: str) -> bool:
+    real_lane, real_path = os.path.realpath(lane), os.path.realpath(path)
+    return os.path.commonpath([real_lane, real_path]) == real_lane
 
 
 def _is_url(value: Any) -> bool:

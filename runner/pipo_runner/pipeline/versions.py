@@ -86,9 +86,12 @@ class Plans:
         manifests: Mapping[str, Manifest],
         folder: Path,
         build_step: Callable[[str, str], Step],
+        *,
+        files: Path | None = None,
     ) -> None:
         self._manifests = manifests
         self._folder = folder
+        self._files = files
         self._build_step = build_step
         self._plans: dict[int, Plan] = {}
         self._current: Plan | None = None
@@ -135,5 +138,6 @@ class Plans:
             version,
             manifests=self._manifests,
             folder=self._folder,
+            files=self._files,
             build_step=self._build_step,
         )

@@ -246,6 +246,32 @@ def test_no_packet_names_a_file_outside_the_folder(tmp_path: Path, value: str) -
         render({"photo": "${data.photo}"}, {"photo": value}, tmp_path, schema)
 
 
+def test_what_the_pipelines_inputs_fetched_may_be_sent(tmp_path: Path) -> None:
+    """And no other file of the home, nor what only begins like that folder."""
+    folder, files = tmp_path / "work", tmp_path / "home/pipelines/p/files"
+    files.mkdir(parents=True)
+    (tmp_path / "secret").write_text("s")
+    (files / "out").symlink_to(tmp_path / "secret")
+    (files / "in").symlink_to(files / "u-cat.jpg")
+    schema = TELEGRAM.output.schema if TELEGRAM.output else {}
+    made = Settings({"photo": "${data.path}"}, schema, folder, files=files)
+    for path in (f"{files}/u-cat.jpg", f"{files}/in"):
+        assert made.render({"data": {"path": path}}) == {"photo": path}
+    for path in (
+        f"{files}/../journal.db",
+        f"{files}2/x",
+        f"{files}/out",
+        f"{files}/a\0b",
+        str(files),
+        str(tmp_path / "secret"),
+    ):
+        with pytest.raises(RenderError):
+            made.render({"data": {"path": path}})
+    written = Settings({"path": "${data.path}"}, RECORD, folder, files=files)
+    with pytest.raises(RenderError, match="would leave its folder"):
+        written.render({"data": {"path": f"{files}/u-cat.jpg"}})
+
+
 def test_a_checks_path_keeps_the_same_rules(tmp_path: Path) -> None:
     schema = FILE.checks["file_exists"].schema
     with pytest.raises(RenderError, match="would leave its folder"):
