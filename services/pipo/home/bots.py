@@ -5,6 +5,7 @@
 
 A token is written out or a reference, as a secret is; it stands in no message here.
 The file is for its owner alone (0600); rights of others are taken away where that is possible.
+A bot is read by one process of a home, which holds a lease on it (`claim`).
 """
 
 from __future__ import annotations
@@ -19,8 +20,10 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from pipo.errors import BadRequest
-from pipo.home import permissions, secrets
+from pipo.clock import Clock
+from pipo.errors import BadRequest, Conflict
+from pipo.home import leases, permissions, secrets
+from pipo.home.leases import Holder, Lease
 from pipo.home.paths import Home
 from pipo.home.quantities import duration_s
 
@@ -102,6 +105,33 @@ def read(home: Home) -> Bots:
             hint="mend the file; changes take effect at a pipeline's next start",
         )
     return bots
+
+
+def claim(home: Home, bot_id: str, *, clock: Clock) -> Lease:
+    """The right to read a bot's updates, which one process of a home has at a time.
+
+    Blocks its thread for up to 2 s. A process that ends, however it does, frees it.
+    Raises: Conflict, naming the pipeline that reads it and its process; PipoError.
+    """
+    path = home.run / f"telegram-{bot_id}.lease"
+    try:
+        return Lease.acquire(path, clock=clock)
+    except Conflict:
+        holder = leases.holder(path)
+        names = (name for name in home.pipeline_names() if _runs(home, name, holder))
+        reader = next((f"pipeline {name!r}" for name in names), "another pipeline")
+        raise Conflict(
+            f"Telegram bot {bot_id} is read by {reader} ({holder or 'which has just ended'})",
+            hint="a bot has one reader: stop that pipeline first, or use another bot",
+        ) from None
+
+
+def _runs(home: Home, name: str, holder: Holder | None) -> bool:
+    """Whether the process that holds a bot is that of a pipeline, which holds a lease of its own."""
+    found = leases.holder(home.pipeline(name).lease)
+    if found is None or holder is None:
+        return False
+    return (found.host, found.pid) == (holder.host, holder.pid)
 
 
 class _Reading:

@@ -46,11 +46,16 @@ class PipelineHome:
 
     @property
     def files(self) -> Path:
+        """What its inputs have fetched."""
         return self.folder / "files"
 
     def ensure(self) -> None:
         """The folder of the pipeline, made when it is not there."""
         _make(self.folder)
+
+    def ensure_files(self) -> None:
+        """The folder `files`, made when it is not there."""
+        _make(self.files)
 
 
 @dataclass(frozen=True, slots=True)
