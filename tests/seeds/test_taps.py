@@ -55,8 +55,8 @@ def test_a_tap_writes_its_file_and_leaves_the_data(stack: Stack) -> None:
     assert query(stack.workspace / "kept.db", "SELECT n, name, packet_id FROM t") == [
         [7, "Ann", id]
     ]
-    steps = [step["node"] for step in inspect(stack, "kept", id)["steps"]]
-    assert steps == ["input", "kept", "output", "delivered"]
+    steps = [step["step"] for step in inspect(stack, "kept", id)["steps"]]
+    assert steps == ["input", "kept", "$output", "$verify"]
 
 
 @pytest.mark.seed("O080")
