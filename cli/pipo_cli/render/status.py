@@ -32,11 +32,8 @@ LATENCY = (
 
 
 def overview(pipelines: Sequence[pipo_pb2.PipelineInfo], now_ms: int) -> list[str]:
-    """One row per pipeline, its warnings behind it."""
-    if not pipelines:
-        return ["no pipelines"]
-    head, *rows = table(COLUMNS, [_row(p, now_ms) for p in pipelines])
-    return [head, *(_marked(row, p) for row, p in zip(rows, pipelines, strict=True))]
+    """One row per pipeline; behind it its warnings, and why it does not run where that failed."""
+    return _rows(pipelines, now_ms, [_warnings(p) for p in pipelines])
 
 
 def details(pipeline: pipo_pb2.PipelineInfo, now_ms: int) -> list[str]:
@@ -51,7 +48,7 @@ def details(pipeline: pipo_pb2.PipelineInfo, now_ms: int) -> list[str]:
         facts.append(("error", one_line(pipeline.error)))
     label = max(len(name) for name, _ in facts)
     lines = [
-        *overview([pipeline], now_ms),
+        *_rows([pipeline], now_ms, [pipeline.notes]),
         "",
         *(f"{name:<{label}}  {value}" for name, value in facts if value),
     ]
@@ -81,8 +78,21 @@ def _row(pipeline: pipo_pb2.PipelineInfo, now_ms: int) -> list[str]:
     ]
 
 
-def _marked(row: str, pipeline: pipo_pb2.PipelineInfo) -> str:
-    return "  ".join([row, *(f"{WARNING} {one_line(note)}" for note in pipeline.notes)])
+def _rows(
+    pipelines: Sequence[pipo_pb2.PipelineInfo], now_ms: int, warnings: Sequence[Sequence[str]]
+) -> list[str]:
+    if not pipelines:
+        return ["no pipelines"]
+    head, *rows = table(COLUMNS, [_row(p, now_ms) for p in pipelines])
+    return [head, *(_marked(row, said) for row, said in zip(rows, warnings, strict=True))]
+
+
+def _warnings(pipeline: pipo_pb2.PipelineInfo) -> Sequence[str]:
+    return [*pipeline.notes, *([pipeline.error] if pipeline.HasField("error") else [])]
+
+
+def _marked(row: str, warnings: Sequence[str]) -> str:
+    return "  ".join([row, *(f"{WARNING} {one_line(warning)}" for warning in warnings)])
 
 
 def _oldest(stats: pipo_pb2.Stats, now_ms: int) -> str:

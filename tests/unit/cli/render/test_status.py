@@ -54,6 +54,12 @@ def test_supervision_shows_while_the_pipeline_itself_says_nothing() -> None:
     assert "backoff" in overview([running(state="backoff", status="active")], NOW)[1]
 
 
+def test_why_a_pipeline_failed_stands_behind_its_row_and_once_in_its_details() -> None:
+    failed = running(state="failed", error="error at $output: no table 'x'")
+    assert overview([failed], NOW)[1].endswith("  ⚠ error at $output: no table 'x'")
+    assert "\n".join(details(failed, NOW)).count("no table 'x'") == 1
+
+
 def test_no_pipelines() -> None:
     assert overview([], NOW) == ["no pipelines"]
 
