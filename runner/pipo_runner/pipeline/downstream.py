@@ -11,6 +11,7 @@ from typing import Final
 
 from pipo.connectors.contract import Settlement
 from pipo.errors import BadRequest, NotFound, PipoError
+from pipo.journal.states import SETTLED
 from pipo.rpc.stubs import pipeline_pb2
 from pipo_runner.pipeline.settling import Pending
 from pipo_runner.pipeline.timers import Timers
@@ -104,7 +105,9 @@ class Downstream:
 
     async def _standing(self, packet_id: str, timeout_s: float) -> Settlement:
         if self._pending.holds(packet_id):
-            return await self._pending.wait(packet_id, timeout_s)
+            settlement = await self._pending.wait(packet_id, timeout_s)
+            if settlement.state in SETTLED:
+                return settlement
         found = await self._standing_of(packet_id)
         return Settlement(GONE) if found is None else Settlement(*found)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from pipo.connectors.contract import Accepted, RefusedArrival, RejectedArrival, Settlement
 from pipo.errors import Unavailable
 from pipo.journal import changes as journaled
+from pipo.journal import reads
 from tests.unit.runner.pipeline.rig import PLAIN, TABLE, Rig, quiet
 
 RULED = f"""
@@ -247,3 +249,90 @@ async def test_what_an_input_remembers_is_on_disk_when_it_is_told_so() -> None:
     assert not moved.done()
     await rig.journal.land()
     await moved
+
+
+# ── what other pipelines hand over ───────────────────────────────────────────
+
+UPSTREAM = {"pipeline": "gate", "packet_id": "01S", "key": "01S:a", "depth": 1}
+
+
+class Shelf:
+    """The journal's inbox, as the test fills it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.found: dict[tuple[str, str], tuple[str, str]] = {}
+        monkeypatch.setattr(reads, "handed_over", self._handed_over)
+
+    async def _handed_over(self, rows: Any, keys: Any) -> dict[tuple[str, str], tuple[str, str]]:
+        return {key: self.found[key] for key in keys if key in self.found}
+
+
+async def test_a_key_and_its_sender_are_in_the_packets_own_change(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    Shelf(monkeypatch)
+    rig = Rig(auto=True)
+    (taken,) = await rig.parts.intake.take(
+        [rig.arrival(1, trigger="pipeline", key="01S:a", upstream=UPSTREAM)]
+    )
+    (change,) = rig.journal.of(journaled.Accepted)
+    assert taken == Accepted(change.unit)
+    assert (change.key, change.source) == ("01S:a", "test")
+    assert json.loads(change.upstream or b"") == UPSTREAM
+
+
+async def test_a_key_makes_one_packet_however_often_it_comes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shelf = Shelf(monkeypatch)
+    rig = Rig()
+    twice = [rig.arrival(1, key="a"), rig.arrival(2, key="a"), rig.arrival(3, key="b")]
+    first = asyncio.create_task(rig.parts.intake.take(twice))
+    await quiet()
+    again = asyncio.create_task(rig.parts.intake.take([rig.arrival(1, key="a")]))
+    await quiet()
+    # The retry of a sender that waited no longer comes after what it repeats.
+    assert len(rig.journal.of(journaled.Accepted)) == 2
+    await rig.journal.land()
+    one, other, third = await first
+    assert isinstance(one, Accepted)
+    assert isinstance(third, Accepted)
+    assert other == Accepted(one.packet_id, duplicate=True)
+    # The claim was let go with the commit: what it made is found now.
+    await quiet()
+    shelf.found["test", "a"] = (one.packet_id, "writing")
+    await rig.settle()
+    assert isinstance((await again)[0], Accepted)
+
+
+@pytest.mark.parametrize("gate", ["full", "rule", "draining"])
+async def test_what_was_handed_over_before_passes_no_gate(
+    monkeypatch: pytest.MonkeyPatch, gate: str
+) -> None:
+    shelf = Shelf(monkeypatch)
+    shelf.found["test", "a"] = ("01P", "dead_lettered")
+    rig = Rig(with_buffer(1) if gate == "full" else RULED)
+    if gate == "full":
+        message(rig, {"n": 1})
+        await quiet()
+    if gate == "draining":
+        rig.parts.admission.close("draining")
+    (taken,) = await rig.parts.intake.take([rig.arrival({"age": 1}, key="a")])
+    assert taken == Accepted("01P", duplicate=True, state="dead_lettered")
+    assert rig.parts.admission.refused == {}
+
+
+async def test_a_refused_key_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    Shelf(monkeypatch)
+    rig = Rig(RULED, auto=True)
+    rig.parts.admission.close("draining")
+    for _ in range(2):
+        async with asyncio.timeout(1):
+            (taken,) = await rig.parts.intake.take([rig.arrival({"age": 1}, key="a")])
+        assert isinstance(taken, RefusedArrival)
+    rig.parts.admission.open()
+    rig.journal.refuses = Unavailable("too much waits")
+    for _ in range(2):
+        with pytest.raises(Unavailable):
+            async with asyncio.timeout(1):
+                await rig.parts.intake.take([rig.arrival({"age": 20, "name": "Ada"}, key="a")])
