@@ -24,7 +24,7 @@ class Exit:
     def __str__(self) -> str:
         if self.signal is not None:
             return f"signal {self.signal}"
-        return "unseen" if self.code is None else f"exit {self.code}"
+        return "an exit that nobody saw" if self.code is None else f"exit {self.code}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -139,4 +139,7 @@ def test_nothing_found_ever_starts_what_runs_or_is_not_wanted() -> None:
 
 
 def test_an_exit_reads_as_a_person_says_it() -> None:
-    assert [str(Exit(code=0)), str(Exit(signal=9)), str(Exit())] == ["exit 0", "signal 9", "unseen"]
+    """Each goes on with `the process ended with`."""
+    assert str(Exit(code=0)) == "exit 0"
+    assert str(Exit(signal=9)) == "signal 9"
+    assert str(Exit()) == "an exit that nobody saw"
