@@ -20,8 +20,9 @@ from tests.seed_coverage import SeedCoverage
 
 # Most of the time goes in waits for processes: more workers than the two cores of CI.
 WORKERS = 3
+# The tests of a file stay together: many share one stack, and some look at what others left there.
 PARTS = {
-    "together": ["-n", str(WORKERS), "--dist", "worksteal"],
+    "together": ["-n", str(WORKERS), "--dist", "loadfile"],
     "alone": [],
 }
 
