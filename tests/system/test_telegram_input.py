@@ -37,7 +37,11 @@ name: echo
 input: { via: telegram }
 output: { from: input, to: telegram, with: { photo: "${data.file.path}", text: got it } }
 """
-PHOTO = [{"file_id": "f1", "file_unique_id": "u1", "width": 9, "height": 9, "file_size": 5}]
+
+
+def photo(n: int) -> list[dict[str, Any]]:
+    sizes = {"width": 9, "height": 9, "file_size": 5}
+    return [{"file_id": f"f{n}", "file_unique_id": f"u{n}", **sizes}]
 
 
 def rows(name: str, buffer: int = 10000) -> str:
@@ -115,25 +119,31 @@ def test_kills_at_any_moment_lose_and_repeat_nothing(stack: Stack, api: BotApi) 
     wait_for(lambda: not api.kept)
 
 
-def test_a_kill_during_a_fetch_takes_the_message_once(stack: Stack, api: BotApi) -> None:
+def test_a_kill_between_two_messages_of_an_answer_takes_each_once(
+    stack: Stack, api: BotApi
+) -> None:
+    """The first is a packet, the file of the second is being fetched."""
+    api.files["f0"] = ("photos/0.jpg", b"\xff\xd8dog")
     api.files["f1"] = ("photos/p.jpg", b"\xff\xd8cat")
     fetch = f"/file/bot{TOKEN}/photos/p.jpg"
     api.receiver.script(fetch, Reply(delay_s=60.0, drops="before"), Reply(200, b"\xff\xd8cat"))
-    api.say({**text_message(""), "photo": PHOTO})
+    api.say({**text_message(""), "photo": photo(0)}, {**text_message(""), "photo": photo(1)})
     stack.write("echo.pipo", ECHO)
     stack.start()
     wait_for(lambda: api.receiver.at(fetch))
-    kill(stack, "echo")
     delivered(stack, "echo", 1)
-    (found,) = stack.get("/api/pipelines/echo/packets")["packets"]
-    packet = stack.get(f"/api/pipelines/echo/packets/{found['packet_id']}")
+    kill(stack, "echo")
+    delivered(stack, "echo", 2)
+    second, _first = stack.get("/api/pipelines/echo/packets")["packets"]
+    packet = stack.get(f"/api/pipelines/echo/packets/{second['packet_id']}")
     path = Path(packet["steps"][0]["data"]["file"]["path"])
     assert path == stack.home / "pipelines/echo/files/u1-photo.jpg"
     assert path.read_bytes() == b"\xff\xd8cat"
     # What the input fetched may be sent, though it lies outside the pipeline's folder.
-    (sent,) = api.receiver.at(f"/bot{TOKEN}/sendPhoto")
-    assert b"\xff\xd8cat" in sent.body
-    assert b"got it" in sent.body
+    dog, cat = api.receiver.at(f"/bot{TOKEN}/sendPhoto")
+    assert b"\xff\xd8dog" in dog.body
+    assert b"\xff\xd8cat" in cat.body
+    assert b"got it" in cat.body
 
 
 def test_a_paused_pipeline_takes_messages_until_its_buffer_is_full(
