@@ -1,7 +1,4 @@
-"""The telegram output, against a real stack and a stub of the Bot API (outputs).
-
-Its reply to the chat of a telegram input (O046) comes with that input.
-"""
+"""The telegram output, against a real stack and a stub of the Bot API (outputs)."""
 
 from __future__ import annotations
 

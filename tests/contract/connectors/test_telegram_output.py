@@ -261,6 +261,11 @@ async def test_a_start_with_a_broken_list_of_bots_is_refused(tmp_path: Path) -> 
     with pytest.raises(BadRequest, match="PIPO_NO_SUCH is not set"):
         absent.output.require({})
     await absent.output.close()
+    odd = Sending(tmp_path, {"default": "a", "bots": {"a": {"token": "no/token"}}})
+    await odd.output.open({})
+    with pytest.raises(BadRequest, match="the bot's token is none"):
+        odd.output.require({})
+    await odd.output.close()
 
 
 async def test_a_token_that_is_none(send: Sending, api: Receiver) -> None:
