@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 from collections.abc import Iterator
 from typing import Any
@@ -98,6 +99,10 @@ PIPELINES = {
     "flaky": taking("retrying") + posting("/flaky", "on_error: { retry: 3, delay: 100ms }"),
     "broken": PUSHED + to("mended") + DOWNSTREAM,
     "mended": taking("broken") + posting("/mended"),
+    # One whose receiver is nowhere.
+    "stuck": PUSHED
+    + to("nowhere", "on_error: { retry: 40, backoff: fixed, delay: 100ms }")
+    + "delivered: { check: downstream, within: 30s, stall: { after: 1s } }\n",
     # Two that feed each other.
     "ping": "inputs:\n  start: { via: push }\n  back: { via: pipeline, with: { from: [pong] } }\n"
     + to("pong", source="[start, back]"),
@@ -165,6 +170,15 @@ def test_three_in_a_row(stack: Stack) -> None:
     assert [last["packet_id"], 1] in query(
         stack.workspace / "data/third.db", "SELECT packet_id, n FROM t"
     )
+
+
+def test_status_names_both_ends(stack: Stack) -> None:
+    assert stack.get("/api/pipelines/second")["chain"] == {"feeds": ["third"], "fed_by": ["first"]}
+    listed = {one["name"]: one["chain"] for one in stack.get("/api/pipelines")["pipelines"]}
+    assert listed["third"] == {"feeds": [], "fed_by": ["second"]}
+    shown = stack.pipo("status", "second").stdout
+    assert re.search(r"^feeds +third$", shown, re.MULTILINE)
+    assert re.search(r"^fed by +first$", shown, re.MULTILINE)
 
 
 @pytest.mark.seed("C004", "C010", "C025")
@@ -325,6 +339,24 @@ def test_a_packet_that_the_receiver_has_no_longer(stack: Stack) -> None:
     again = wait_for(lambda: p if "gone" in reason(p := settled(stack, "judged", id)) else None)
     assert (again["result"]["duplicate"], again["result"]["packet_id"]) == (True, got)
     assert f"{got} of pipeline 'judge' is gone" in reason(again)
+
+
+@pytest.mark.seed("C031")
+def test_a_stall_notices_a_long_outage(stack: Stack) -> None:
+    end = outcome(stack, "stuck", {"n": 1})
+    assert "downstream_unavailable: pipeline 'nowhere' is not running" in reason(end)
+    events = stack.get("/api/pipelines/stuck/events?limit=1000")["events"]
+    assert [one["type"] for one in events if one["type"] == "pipeline.stall"]
+
+
+@pytest.mark.seed("R054")
+def test_a_push_goes_through_the_rules_of_a_chained_input(stack: Stack) -> None:
+    words = ("push", "store", "--input", "intake", "--json", "--data")
+    answer = json.loads(stack.pipo(*words, '{"m": 1}').stdout)
+    assert (answer["ok"], answer["code"]) == (False, "rejected")
+    made = json.loads(stack.pipo(*words, '{"n": 30}').stdout)
+    found = packet(stack, "store", made["packet_id"])
+    assert (found["trigger"], found["input"], found["upstream"]) == ("push", "intake", None)
 
 
 # ── links ────────────────────────────────────────────────────────────────────

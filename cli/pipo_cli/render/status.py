@@ -41,12 +41,14 @@ def details(pipeline: pipo_pb2.PipelineInfo, now_ms: int) -> list[str]:
     facts = [("file", one_line(pipeline.file))]
     given = [{"via": i.via, "address": i.address} for i in pipeline.inputs]
     facts += [("input", one_line(way.shown())) for way in ways(given)]
+    facts.append(("feeds", ", ".join(pipeline.chain.feeds)))
+    facts.append(("fed by", ", ".join(pipeline.chain.fed_by)))
     facts.append(("oldest pending", _oldest(pipeline.stats, now_ms)))
     if pipeline.awaiting_ack:
         facts.append(("awaiting ack", count(pipeline.awaiting_ack)))
     if pipeline.HasField("error"):
         facts.append(("error", one_line(pipeline.error)))
-    label = max(len(name) for name, _ in facts)
+    label = max(len(name) for name, value in facts if value)
     lines = [
         *_rows([pipeline], now_ms, [pipeline.notes]),
         "",

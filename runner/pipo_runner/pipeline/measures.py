@@ -12,6 +12,7 @@ from typing import Protocol
 
 from pipo.home.registry import Entry
 from pipo.journal import reads, units
+from pipo.lang.model import Pipeline
 from pipo.rpc import to_proto
 from pipo.rpc.stubs import pipeline_pb2, pipo_pb2
 from pipo.telemetry.metrics import Histogram
@@ -105,6 +106,7 @@ class Measures:
             paused_reason=paused_reason,
             held=held,
             awaiting_ack=awaiting_ack,
+            chain=_chain(plan.pipeline),
         )
 
     def series(
@@ -127,6 +129,17 @@ class Measures:
             for (name, reason), count in sorted(refused.items())
         ]
         return made
+
+
+def _chain(pipeline: Pipeline) -> pipo_pb2.Chain:
+    """The pipelines at its ends; a receiver that each packet names itself is none of them."""
+    output = pipeline.output
+    feeds = [output.settings["pipeline"]] if output.to == "pipeline" else []
+    senders = (one.settings["from"] for one in pipeline.inputs if one.via == "pipeline")
+    return pipo_pb2.Chain(
+        feeds=[name for name in feeds if "${" not in name],
+        fed_by=sorted({sender for listed in senders for sender in listed}),
+    )
 
 
 def _paused(pipeline: str, reason: str, held: int) -> str:

@@ -229,6 +229,7 @@ class PipelineInfo(_message.Message):
     PAUSED_REASON_FIELD_NUMBER: _builtins.int
     HELD_FIELD_NUMBER: _builtins.int
     AWAITING_ACK_FIELD_NUMBER: _builtins.int
+    CHAIN_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     file: _builtins.str
     state: _builtins.str
@@ -264,6 +265,10 @@ class PipelineInfo(_message.Message):
     def latency(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeLatency]: ...
     @_builtins.property
     def inputs(self) -> _containers.RepeatedCompositeFieldContainer[Global___InputInfo]: ...
+    @_builtins.property
+    def chain(self) -> Global___Chain:
+        """Absent when it does not run."""
+
     def __init__(
         self,
         *,
@@ -289,10 +294,11 @@ class PipelineInfo(_message.Message):
         paused_reason: _builtins.str | None = ...,
         held: _builtins.int = ...,
         awaiting_ack: _builtins.int = ...,
+        chain: Global___Chain | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_error", b"_error", "_last_exit", b"_last_exit", "_listen", b"_listen", "_paused_reason", b"_paused_reason", "_pid", b"_pid", "_started_at", b"_started_at", "error", b"error", "last_exit", b"last_exit", "listen", b"listen", "paused_reason", b"paused_reason", "pid", b"pid", "started_at", b"started_at", "stats", b"stats"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_error", b"_error", "_last_exit", b"_last_exit", "_listen", b"_listen", "_paused_reason", b"_paused_reason", "_pid", b"_pid", "_started_at", b"_started_at", "chain", b"chain", "error", b"error", "last_exit", b"last_exit", "listen", b"listen", "paused_reason", b"paused_reason", "pid", b"pid", "started_at", b"started_at", "stats", b"stats"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_error", b"_error", "_last_exit", b"_last_exit", "_listen", b"_listen", "_paused_reason", b"_paused_reason", "_pid", b"_pid", "_started_at", b"_started_at", "awaiting_ack", b"awaiting_ack", "checkers", b"checkers", "error", b"error", "file", b"file", "held", b"held", "host", b"host", "inputs", b"inputs", "last_exit", b"last_exit", "last_seq", b"last_seq", "latency", b"latency", "listen", b"listen", "name", b"name", "notes", b"notes", "paused_reason", b"paused_reason", "pid", b"pid", "restarts", b"restarts", "runner", b"runner", "started_at", b"started_at", "state", b"state", "stats", b"stats", "status", b"status", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_error", b"_error", "_last_exit", b"_last_exit", "_listen", b"_listen", "_paused_reason", b"_paused_reason", "_pid", b"_pid", "_started_at", b"_started_at", "awaiting_ack", b"awaiting_ack", "chain", b"chain", "checkers", b"checkers", "error", b"error", "file", b"file", "held", b"held", "host", b"host", "inputs", b"inputs", "last_exit", b"last_exit", "last_seq", b"last_seq", "latency", b"latency", "listen", b"listen", "name", b"name", "notes", b"notes", "paused_reason", b"paused_reason", "pid", b"pid", "restarts", b"restarts", "runner", b"runner", "started_at", b"started_at", "state", b"state", "stats", b"stats", "status", b"status", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__error: _TypeAlias = _typing.Literal["error"]  # noqa: Y015
     _WhichOneofArgType__error: _TypeAlias = _typing.Literal["_error", b"_error"]  # noqa: Y015
@@ -320,6 +326,36 @@ class PipelineInfo(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__started_at) -> _WhichOneofReturnType__started_at | None: ...
 
 Global___PipelineInfo: _TypeAlias = PipelineInfo  # noqa: Y015
+
+@_typing.final
+class Chain(_message.Message):
+    """The pipelines that a pipeline is joined to, as its version in force declares them."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FEEDS_FIELD_NUMBER: _builtins.int
+    FED_BY_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def feeds(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The one that its output hands packets to, where it does."""
+
+    @_builtins.property
+    def fed_by(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Those that may hand packets to one of its inputs."""
+
+    def __init__(
+        self,
+        *,
+        feeds: _abc.Iterable[_builtins.str] | None = ...,
+        fed_by: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fed_by", b"fed_by", "feeds", b"feeds"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Chain: _TypeAlias = Chain  # noqa: Y015
 
 @_typing.final
 class InputInfo(_message.Message):

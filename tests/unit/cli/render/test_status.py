@@ -96,3 +96,12 @@ def test_details_without_a_pending_packet() -> None:
 def test_details_without_a_step_that_ran_have_no_table_of_steps() -> None:
     stopped = pipo_pb2.PipelineInfo(name="x", state="stopped", stats=pipo_pb2.Stats())
     assert details(stopped, NOW)[-1] == "oldest pending  none"
+
+
+def test_details_name_the_pipelines_at_both_ends() -> None:
+    chained = running()
+    chained.chain.feeds.append("people-store")
+    chained.chain.fed_by.extend(["web", "import"])
+    shown = details(chained, NOW)
+    assert "feeds           people-store" in shown
+    assert "fed by          web, import" in shown

@@ -218,3 +218,17 @@ async def test_a_delivery_is_measured_from_its_acceptance() -> None:
     await quiet()
     (seen,) = series(rig.parts.measures)["pipo_delivery_duration_seconds"]
     assert (seen.histogram.count, seen.histogram.sum) == (1, 3.0)
+
+
+@pytest.mark.usefixtures("no_rows")
+@pytest.mark.parametrize(("to", "feeds"), [("third", ["third"]), ("${data.to}", [])])
+async def test_both_ends_of_a_chain_are_named(to: str, feeds: list[str]) -> None:
+    body = (
+        "inputs:\n  one: { via: pipeline, with: { from: [b, a] } }\n"
+        "  two: { via: pipeline, with: { from: [c] } }\n  three: { via: push }\n"
+        f'output: {{ from: [one, two, three], to: pipeline, with: {{ pipeline: "{to}" }} }}\n'
+    )
+    found = await info(measures_of(Journal()), plan=Rig(body).plans.current())
+    assert (list(found.chain.feeds), list(found.chain.fed_by)) == (feeds, ["a", "b", "c"])
+    alone = await info(measures_of(Journal()))
+    assert (list(alone.chain.feeds), list(alone.chain.fed_by)) == ([], [])
