@@ -267,6 +267,14 @@ class FakePipeline(pipeline_pb2_grpc.PipelineServicer):
         return
         yield
 
+    async def Deliver(self, requests: Any, context: Any) -> AsyncIterator[Any]:
+        return
+        yield
+
+    async def DownstreamState(self, requests: Any, context: Any) -> AsyncIterator[Any]:
+        return
+        yield
+
     def _act(self, request: Any) -> None:
         self.asked.append(request)
         if self.raises is not None:
