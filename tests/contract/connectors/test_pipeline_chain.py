@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +18,12 @@ from pipo.connectors.contract import (
     CheckError,
     HandOver,
     Impossible,
-    InputContext,
     InputSpec,
     Judgement,
     Passed,
     Pending,
     Refused,
     Seen,
-    Settlement,
-    Taken,
     Target,
     WriteFailed,
     WriteUnit,
@@ -52,6 +49,7 @@ from pipo.rpc.stubs.pipeline_pb2 import (
 from pipo.rpc.stubs.pipeline_pb2_grpc import PipelineServicer
 from pipo.rpc.wire import STREAM_MESSAGE_BYTES_MAX
 from tests.contract.connectors.contract import context
+from tests.contract.connectors.intake import FakeIntake, input_context
 
 SHORT_S = 0.5
 
@@ -290,69 +288,42 @@ async def test_units_of_one_receiver_share_a_place(output: PipelineOutput) -> No
 # ── the input ────────────────────────────────────────────────────────────────
 
 
-class Door:
-    """An intake that takes everything."""
-
-    def __init__(self) -> None:
-        self.arrivals: list[Arrival] = []
-
-    async def take(self, arrivals: Sequence[Arrival]) -> list[Taken]:
-        self.arrivals += arrivals
-        return [Accepted(f"01{one.key}") for one in arrivals]
-
-    async def settled(self, packet_id: str, timeout_s: float) -> Settlement:
-        raise AssertionError(packet_id)
-
-    async def state(self, input_name: str) -> dict[str, str]:
-        raise AssertionError(input_name)
-
-    async def remember(self, input_name: str, state: Mapping[str, str]) -> None:
-        raise AssertionError(input_name)
-
-
-def taker(tmp_path: Path, door: Door) -> PipelineInput:
+def taker(intake: FakeIntake) -> PipelineInput:
     specs = [
         InputSpec("one", {"from": ["gate", "other"]}, "json"),
         InputSpec("two", {"from": ["forms"]}, "form"),
     ]
-    around = InputContext(
-        pipeline="store",
-        folder=tmp_path,
-        clock=SystemClock(),
-        log=lambda *a, **k: None,
-        intake=door,
-    )
-    return PipelineInput(specs, around)
+    return PipelineInput(specs, input_context(intake))
 
 
 def handed(sender: str, key: str, data: Any = 1, depth: int = 1) -> HandOver:
     return HandOver(sender, "01S", key, depth, data)
 
 
-async def test_each_sender_has_its_input_and_its_format(tmp_path: Path) -> None:
-    door = Door()
-    taken = await taker(tmp_path, door).deliver(
+async def test_each_sender_has_its_input_and_its_format() -> None:
+    intake = FakeIntake()
+    taken = await taker(intake).deliver(
         [handed("gate", "a", {"n": 1}, depth=16), handed("forms", "b", "x=1&y=2")]
     )
-    assert taken == [Accepted("01a"), Accepted("01b")]
+    assert taken == [Accepted("p1"), Accepted("p2")]
     upstream = {"pipeline": "gate", "packet_id": "01S", "key": "a", "depth": 16}
-    assert door.arrivals[0] == Arrival(
+    assert intake.arrivals[0] == Arrival(
         "one", {"n": 1}, "pipeline", "gate", key="a", upstream=upstream
     )
-    assert (door.arrivals[1].input, door.arrivals[1].data) == ("two", {"x": "1", "y": "2"})
+    assert (intake.arrivals[1].input, intake.arrivals[1].data) == ("two", {"x": "1", "y": "2"})
 
 
-async def test_what_is_refused_leaves_nothing_and_holds_up_nobody(tmp_path: Path) -> None:
-    door = Door()
-    deep, stranger, good = await taker(tmp_path, door).deliver(
+async def test_what_is_refused_leaves_nothing_and_holds_up_nobody() -> None:
+    intake = FakeIntake()
+    deep, stranger, good = await taker(intake).deliver(
         [handed("gate", "a", depth=17), handed("thief", "b"), handed("other", "c")]
     )
     assert isinstance(deep, Refused)
     assert "17 times, more than 16" in deep.message
     assert isinstance(stranger, Refused)
-    assert stranger.message == "thief may not hand packets over to store"
-    assert good == Accepted("01c")
-    assert [one.key for one in door.arrivals] == ["c"]
+    assert stranger.message == "thief may not hand packets over to p"
+    assert good == Accepted("p1")
+    assert [one.key for one in intake.arrivals] == ["c"]
 
 
 # ── the check ────────────────────────────────────────────────────────────────

@@ -57,6 +57,9 @@ class Inbox:
     async def state(self, input_name: str) -> Mapping[str, str]:
         raise AssertionError("a push has no state")
 
+    async def remember(self, input_name: str, state: Mapping[str, str]) -> None:
+        raise AssertionError("a push has no state")
+
     @property
     def arrivals(self) -> list[Arrival]:
         return [arrival for group in self.groups for arrival in group]
