@@ -230,6 +230,7 @@ def test_it_is_told_soon_after_that_long_and_not_at_once_after_a_quiet_time(
 
 
 @pytest.mark.seed("D063")
+@pytest.mark.alone
 def test_a_backlog_is_no_stall_before_the_run_is_that_old(stack: Stack) -> None:
     name = "restarted"
     push(stack, name, {"db": "down"})
