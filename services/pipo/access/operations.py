@@ -123,7 +123,12 @@ class Access:
         started = await self._hosts.restart(request, entry.runner if entry else "")
         self._routing.forget(name)
         whole = await self._info(name)
-        return whole if whole.status else started
+        if not whole.status:
+            return started
+        if started.state == STOPPING:
+            # The run that answers is the one that drains: only its host knows what comes after.
+            whole.state = STOPPING
+        return whole
 
     async def pause(self, request: pipo_pb2.PauseRequest) -> pipo_pb2.PauseReply:
         """Answers once the pause is journaled. Raises: NotFound, InvalidState, Unavailable."""

@@ -18,6 +18,7 @@ from pipo.home.leases import Lease
 from pipo.home.registry import Entry, ServiceEntry
 from pipo.rpc.server import RunningServer, serve
 from pipo.rpc.stubs import pipo_pb2, runner_pb2_grpc
+from tests.unit.gateway.fake_pipeline import FakePipeline
 
 
 class FakeHost(runner_pb2_grpc.RunnerServicer):
@@ -27,6 +28,7 @@ class FakeHost(runner_pb2_grpc.RunnerServicer):
         self.id = id
         self.asked: list[Any] = []
         self.raises: PipoError | None = None
+        self.restarts_to = "running"
         self.server: RunningServer | None = None
         self.lease: Lease | None = None
 
@@ -60,7 +62,7 @@ class FakeHost(runner_pb2_grpc.RunnerServicer):
 
     async def Restart(self, request: Any, context: Any) -> pipo_pb2.PipelineInfo:
         self.asked.append(request)
-        return pipo_pb2.PipelineInfo(name=request.pipeline, state="running", runner=self.id)
+        return pipo_pb2.PipelineInfo(name=request.pipeline, state=self.restarts_to, runner=self.id)
 
     async def List(self, request: Any, context: Any) -> pipo_pb2.ListPipelinesReply:
         return pipo_pb2.ListPipelinesReply()
@@ -153,6 +155,25 @@ async def test_a_restart_goes_to_the_host_that_supervises(
     info = await access.restart(pipo_pb2.RestartRequest(pipeline="x"))
     assert (info.runner, own.asked[0].pipeline) == ("b", "x")
     assert not other.asked
+
+
+class Draining(FakePipeline):
+    """One that drains for longer than anyone waits for a restart."""
+
+    async def Status(self, request: Any, context: Any) -> pipo_pb2.PipelineInfo:
+        return pipo_pb2.PipelineInfo(name=self.name, state="running", status="draining")
+
+
+async def test_a_restart_whose_drain_goes_on_is_no_restart_yet(
+    home: Home, access: Access, host: MakeHost
+) -> None:
+    pipeline = await Draining("x").start(home)
+    (await host("one")).restarts_to = "stopping"
+    try:
+        info = await access.restart(pipo_pb2.RestartRequest(pipeline="x"))
+    finally:
+        await pipeline.stop()
+    assert (info.state, info.status) == ("stopping", "draining")
 
 
 async def test_a_pipeline_in_backoff_without_any_host_is_noted_as_stopped(
