@@ -5,13 +5,20 @@ Two chains run side by side; of one the sender is killed, of the other the recei
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
+import random
+import signal
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.load import grpc_pushes
 from tests.packets import push
 from tests.stack import Stack, journal_of, query, query_each, wait_for
 
@@ -32,6 +39,7 @@ POINTS = (
 UNTOLD = {("s", "output.after_write"), ("r", "accepted.after_commit")}
 VICTIMS = {"s": "s-gate", "r": "r-depot"}
 FEW = 4
+MANY = 1500
 GATE = """pipo: 1
 name: {of}-gate
 input: {{ via: push }}
@@ -147,3 +155,37 @@ def judge(stack: Stack, of: str, point: str, answered: set[str]) -> None:
     assert sorted(rows) == sorted(upstream.values())
     duplicates = [id for id, result in results.items() if result["duplicate"]]
     assert bool(duplicates) or (of, point) not in UNTOLD, results
+
+
+@pytest.mark.seed("C020", "C022")
+def test_kills_at_any_moment_hand_each_packet_over_once(tmp_path: Path) -> None:
+    stack = Stack(
+        tmp_path,
+        config="engine:\n  restart: { backoff: 200ms, max_backoff: 200ms, max_restarts: 50 }\n",
+    )
+    seed = time.time_ns()
+    print(f"seed {seed}")
+    moments = random.Random(seed)
+    for text, name in ((GATE, "gate"), (DEPOT, "depot")):
+        stack.write(f"s-{name}.pipo", text.format(of="s"))
+    try:
+        stack.start()
+        asyncio.run(grpc_pushes.push(MANY, port=stack.port + 1, pipeline="s-gate"))
+        for name in ("s-gate", "s-depot") * 4:
+            # No condition to wait for: the kill comes at a moment of its own.
+            time.sleep(moments.random() * 0.7)
+            kill(stack, name)
+        for name in ("s-gate", "s-depot"):
+            stack.settle(name, deadline_s=120)
+        judge(stack, "s", "any", set())
+        assert stack.stats("s-gate")["accepted"] == MANY
+    finally:
+        stack.kill_all()
+
+
+def kill(stack: Stack, name: str) -> None:
+    """Kills the pipeline's process, and waits for the next one."""
+    pid = wait_for(lambda: stack.pipeline_pid(name))
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: stack.pipeline_pid(name) not in (None, pid), deadline_s=30, what=name)
