@@ -41,7 +41,7 @@ def main(words: list[str]) -> int:
             own = ["--part", part, "--seed-log", str(log), *how]
             command = [sys.executable, "-m", "pytest", *own, *words]
             codes.append(subprocess.run(command, env=environment).returncode)
-            if codes[-1] == pytest.ExitCode.INTERRUPTED:
+            if codes[-1] in (pytest.ExitCode.INTERRUPTED, -signal.SIGINT):
                 break
         coverage.add(log)
     for line in coverage.told():
