@@ -8,7 +8,7 @@ import pytest
 
 from pipo.errors import BadRequest
 from pipo.journal import reads, units
-from pipo.journal.changes import Draining
+from pipo.journal.changes import Draining, Purged
 from pipo.journal.sqlite_journal import SqliteJournal
 from tests.unit.journal.packets import (
     AT,
@@ -221,3 +221,18 @@ async def test_sequence_numbers_have_no_gaps(journal: SqliteJournal) -> None:
     page = await reads.events(journal.rows, 0, 1000)
     assert all(b.seq == a.seq + 1 for a, b in pairwise(page.events))
     assert page.last_seq == journal.last_seq
+
+
+async def test_what_was_handed_over_is_found_whatever_became_of_it(journal: SqliteJournal) -> None:
+    await journal.commit(
+        accepted(1, source="gate", key="k1"),
+        *(accepted(2, source="gate", key="k2"), writing(2), dead_lettered(2, "$output")),
+        accepted(3, source="other", key="k1"),
+    )
+    await journal.commit(Purged(packet_id(2), "me", AT))
+    keys = [("gate", "k1"), ("gate", "k2"), ("gate", "k3"), ("other", "k1")]
+    assert await reads.handed_over(journal.rows, keys) == {
+        ("gate", "k1"): (packet_id(1), "accepted"),
+        ("gate", "k2"): (packet_id(2), "gone"),
+        ("other", "k1"): (packet_id(3), "accepted"),
+    }
