@@ -215,18 +215,21 @@ class Foreground:
         Raises: `refusal`, if none of this file is going.
         """
         deadline = self._clock.monotonic() + self._config.start_timeout_s
-        while entry := await self._going(path):
-            if entry.get("state") not in COMING or self._clock.monotonic() > deadline:
+        while True:
+            listed = await self._listed()
+            late = self._clock.monotonic() > deadline
+            entry = _going(listed, path)
+            if entry is not None and (entry.get("state") not in COMING or late):
                 return dict(entry)
+            # One whose journal could not be read just now is listed without its file.
+            unread = any(not each.get("file") for each in listed)
+            if entry is None and (late or not unread):
+                raise refusal
             await asyncio.sleep(START_POLL_S)
-        raise refusal
 
-    async def _going(self, path: str) -> Mapping[str, Any] | None:
+    async def _listed(self) -> Sequence[Mapping[str, Any]]:
         listed = await self._call("GET", "/api/pipelines")
-        for entry in listed.get("pipelines") or ():
-            if entry.get("file") == path and entry.get("state") in GOING:
-                return dict(entry)
-        return None
+        return listed.get("pipelines") or ()
 
     async def _half_started(self) -> list[dict[str, Any]]:
         """The pipeline whose start was under way when the end came, if it goes by now.
@@ -237,7 +240,7 @@ class Foreground:
             return []
         path = os.path.join(os.getcwd(), self._starting)
         try:
-            entry = await self._going(path)
+            entry = _going(await self._listed(), path)
         except PipoError:
             return []
         return [] if entry is None else [dict(entry)]
@@ -303,6 +306,14 @@ class Foreground:
             self._screen.err(f"{name} | {printable(said)}")
         else:
             self._screen.out(f"{name} | {line}" if several else line)
+
+
+def _going(listed: Sequence[Mapping[str, Any]], path: str) -> Mapping[str, Any] | None:
+    """The entry of a file's pipeline, if it is up or on its way."""
+    for entry in listed:
+        if entry.get("file") == path and entry.get("state") in GOING:
+            return entry
+    return None
 
 
 def _service_said(screen: Screen, kind: str, line: str) -> None:

@@ -71,6 +71,7 @@ class Pipelines:
 
     def __init__(self) -> None:
         self.states = {"x": "stopped", "y": "stopped"}
+        self.unread: set[str] = set()
         self.seen: list[tuple[str, str, bytes, str]] = []
         self.start_answer: Callable[[], tuple[int, Any]] = self._start
         self.drains = True
@@ -103,7 +104,7 @@ class Pipelines:
         given = {"name": "input", "via": "http", "address": f"POST /in/{name}/{name}"}
         return {
             "name": name,
-            "file": f"/work/{name}.pipo",
+            "file": "" if name in self.unread else f"/work/{name}.pipo",
             "state": self.states[name],
             "stats": {"pending": 3},
             "runner": {"inputs": [given]},
@@ -295,6 +296,21 @@ async def test_a_resumed_pipeline_that_fails_in_its_start_refuses_the_run(
     async with running(tmp_path, pipelines, "/work/x.pipo") as (_, task):
         with pytest.raises(InvalidState, match="already running"):
             await task
+
+
+async def test_a_resumed_pipeline_whose_journal_cannot_be_read_yet_is_waited_for(
+    tmp_path: Path, pipelines: Pipelines, url: str
+) -> None:
+    pipelines.states["x"] = "failed"
+    pipelines.unread.add("x")
+    pipelines.start_answer = lambda: RUNS_ALREADY
+    async with running(tmp_path, pipelines, "/work/x.pipo") as (run, task):
+        await run.until(lambda: pipelines.asked().count("GET /api/pipelines") > 1)
+        pipelines.unread.clear()
+        pipelines.states["x"] = "running"
+        await run.until(lambda: run.says("Pipo is running"))
+        run.end.ask()
+        await task
 
 
 async def test_a_name_that_another_file_has_is_refused(
