@@ -229,6 +229,11 @@ def test_what_the_receiver_refuses(stack: Stack) -> None:
     # Each attempt is kept as a rejection at the receiver (decision 4), and in no inbox.
     assert stack.stats("store")["rejected"] == before + 2
     assert [row for row in inbox(stack, "store") if row[1] == end["packet_id"]] == []
+    kept = re.search(r"kept as (\w{26})", reason(end))
+    assert kept is not None
+    rejected = packet(stack, "store", kept[1])
+    assert (rejected["state"], rejected["source"]) == ("rejected", "asking")
+    assert rejected["upstream"]["packet_id"] == end["packet_id"]
     assert packet(stack, "store", push(stack, "store", {"m": 1}, input="manual"))["packet_id"]
     before = stack.stats("store")
     stranger = outcome(stack, "stranger", {"n": 1})

@@ -195,6 +195,7 @@ class PipelineIntake:
                     at=at,
                     state=arrival.state,
                     escalate=_is_told(plan, arrival.input),
+                    upstream=_upstream(arrival),
                 )
             )
             return RejectedArrival(packet_id, error.message, failure.rule or "")
@@ -215,7 +216,7 @@ class PipelineIntake:
                 at=at,
                 state=arrival.state,
                 key=arrival.key,
-                upstream=None if arrival.upstream is None else encode(arrival.upstream),
+                upstream=_upstream(arrival),
                 copies=as_journaled(copies) if copies else (),
             )
         )
@@ -266,6 +267,10 @@ class PipelineIntake:
 
 def _key_of(arrival: Arrival) -> Key | None:
     return None if arrival.key is None else (arrival.source, arrival.key)
+
+
+def _upstream(arrival: Arrival) -> bytes | None:
+    return None if arrival.upstream is None else encode(arrival.upstream)
 
 
 def _is_told(plan: Plan, input_name: str) -> bool:

@@ -274,6 +274,7 @@ class Rejected:
     at: int
     state: Mapping[str, str]
     escalate: bool = False
+    upstream: bytes | None = None
 
     def apply(self, sheet: Sheet) -> Outcome | None:
         sheet.require_version(self.unit, self.version)
@@ -290,6 +291,7 @@ class Rejected:
             data=self.data.decode(),
             error=error,
             settled_at=self.at,
+            upstream=_text(self.upstream),
         )
         sheet.bear(row, self.legal, "Rejected")
         for key, value in self.state.items():

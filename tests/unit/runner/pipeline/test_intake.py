@@ -281,6 +281,18 @@ async def test_a_key_and_its_sender_are_in_the_packets_own_change(
     assert json.loads(change.upstream or b"") == UPSTREAM
 
 
+async def test_a_rejection_says_where_it_was_handed_over_from(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    Shelf(monkeypatch)
+    rig = Rig(RULED, auto=True)
+    arrival = rig.arrival({"age": 1, "name": "Bo"}, key="01S:a", upstream=UPSTREAM)
+    (taken,) = await rig.parts.intake.take([arrival])
+    assert isinstance(taken, RejectedArrival)
+    (change,) = rig.journal.of(journaled.Rejected)
+    assert json.loads(change.upstream or b"") == UPSTREAM
+
+
 async def test_a_key_makes_one_packet_however_often_it_comes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
