@@ -8,6 +8,7 @@ mapped by its status code in `TRANSPORT`.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -26,6 +27,8 @@ MESSAGE_CHARS_MAX = 1024
 
 # What grpc.aio says of an operation on a call that the other side has ended meanwhile.
 _TORN_CALL = "Internal error from Core"
+# What it says of a call on a channel that is closed, or about to be.
+_CLOSED_CHANNEL = "Channel is clos"
 
 Redact = Callable[[str], str]
 
@@ -145,17 +148,35 @@ def from_rpc(error: grpc.RpcError, whom: str = "the service") -> errors.PipoErro
         code = "CANCELLED"
     if code not in TRANSPORT:
         return errors.Internal(f"{whom} failed with {code}: {details}: this is a bug in Pipo")
+    return _failed(code, whom, details)
+
+
+def _failed(code: str, whom: str, details: str = "") -> errors.PipoError:
+    """A failure of the transport, as TRANSPORT has it."""
     cls, message, hint = TRANSPORT[code]
     return cls(message.format(whom=whom, details=details), hint=hint)
 
 
 @contextmanager
 def calling(whom: str) -> Iterator[None]:
-    """Calls inside raise PipoError where gRPC would raise its own; `whom` is for the message."""
+    """Calls inside raise PipoError where gRPC would raise its own; `whom` is for the message.
+
+    A channel that is closed meanwhile, since its process is gone, cancels the calls under way
+    and takes no further one: both are unanswered, and nobody has cancelled the caller.
+    """
     try:
         yield
     except grpc.RpcError as error:
         raise from_rpc(error, whom) from error
+    except grpc.aio.UsageError as error:
+        if not str(error).startswith(_CLOSED_CHANNEL):
+            raise
+        raise _failed("UNAVAILABLE", whom) from error
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        raise _failed("CANCELLED", whom) from error
 
 
 def _details(error: grpc.RpcError) -> packet_pb2.ErrorInfo | None:
