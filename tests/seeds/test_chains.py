@@ -32,8 +32,8 @@ def taking(*senders: str) -> str:
     return f"input: {{ via: pipeline, with: {{ from: [{', '.join(senders)}] }} }}\n"
 
 
-def into(name: str, source: str = "input") -> str:
-    table = f"{{ path: ./data/{name}.db, table: t, create: true }}"
+def into(name: str, source: str = "input", more: str = "") -> str:
+    table = f"{{ path: ./data/{name}.db, table: t, create: true{more} }}"
     return f"output:\n  from: {source}\n  to: sqlite\n  with: {table}\n"
 
 
@@ -43,6 +43,8 @@ def posting(path: str, more: str = ONCE) -> str:
     )
 
 
+# A table that is the same whichever packet comes first.
+COLUMNS = ', columns: { packet_id: "${meta.packet_id}", n: "${data.n}", by: "${data.by}", of: "${data.of}" }'
 PUSHED = "input: { via: push }\n"
 LOOKED_UP = (
     'delivered: { check: record_exists, with: { where: { packet_id: "${meta.packet_id}" } } }\n'
@@ -80,7 +82,7 @@ PIPELINES = {
         "    route: { chained: \"meta.input == 'intake'\", other: else }\n"
         "  mark:\n    from: way.chained\n    transform: map\n"
         '    with: { data: { n: "${data.n}", by: "${meta.source}", of: "${meta.upstream.packet_id}" } }\n'
-        + into("store", "[mark, way.other]")
+        + into("store", "[mark, way.other]", COLUMNS)
     ),
     # A receiver that ends packets as the packet says.
     "judged": PUSHED + to("judge") + DOWNSTREAM,
@@ -183,8 +185,7 @@ def test_status_names_both_ends(stack: Stack) -> None:
 
 @pytest.mark.seed("C004", "C010", "C025")
 def test_one_receiver_takes_from_every_input(stack: Stack) -> None:
-    # It comes first: a table has the columns of its first row.
-    chained = outcome(stack, "asking", {"n": 10})["packet_id"]
+    chained = push(stack, "asking", {"n": 10})
     pushed = push(stack, "store", {"n": 11}, input="manual")
     status, _, answer = stack.request("/in/store/form", b'{"n": 12}')
     assert status == 202, answer

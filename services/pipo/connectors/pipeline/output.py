@@ -110,12 +110,11 @@ class PipelineOutput:
             self._complained.discard(receiver)
             error = WriteFailed(f"{peer.whom} left it without an answer")
         except Absent as absent:
-            self._complain(receiver, absent.message)
             error = absent
+            self._complain(receiver, error.message)
         except PipoError as failed:
-            self._receivers.forget(receiver)
-            self._complain(receiver, failed.message)
-            error = failed
+            error = self._receivers.failed(receiver, failed)
+            self._complain(receiver, error.message)
         return answers, WriteFailed(f"{UNAVAILABLE}: {error.message}", hint=error.hint)
 
     def _complain(self, receiver: str, why: str) -> None:

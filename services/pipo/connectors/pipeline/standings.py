@@ -16,7 +16,7 @@ import grpc
 
 from pipo.connectors.contract import CheckError
 from pipo.connectors.pipeline.receivers import Absent, Receivers
-from pipo.errors import PipoError
+from pipo.errors import PipoError, Unavailable
 from pipo.rpc.errors import calling
 from pipo.rpc.stubs.pipeline_pb2 import (
     DownstreamStanding,
@@ -82,13 +82,18 @@ class Standings:
             with calling(f"pipeline {self._name!r}"):
                 for begin in range(0, len(standings), WAITS_TOGETHER):
                     await self._send(call, standings[begin : begin + WAITS_TOGETHER])
-        except (Absent, PipoError) as error:
-            self._lost()
-            hint = f" ({error.hint})" if error.hint else ""
-            raise CheckError(f"{error.message}{hint}") from error
+        except Absent as absent:
+            raise self._failed(absent) from absent
+        except PipoError as error:
+            raise self._failed(self._receivers.failed(self._name, error)) from error
         except asyncio.InvalidStateError as error:
-            self._lost()
-            raise CheckError(f"pipeline {self._name!r} has ended the call") from error
+            ended = Unavailable(f"pipeline {self._name!r} has ended the call")
+            raise self._failed(self._receivers.failed(self._name, ended)) from error
+
+    def _failed(self, error: Absent | PipoError) -> CheckError:
+        self._lost()
+        hint = f" ({error.hint})" if error.hint else ""
+        return CheckError(f"{error.message}{hint}")
 
     async def _send(self, call: Any, standings: Sequence[Standing]) -> None:
         waits = []
