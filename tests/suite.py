@@ -18,6 +18,7 @@ import pytest
 
 from tests.seed_coverage import SeedCoverage
 
+ROOT = Path(__file__).resolve().parent.parent
 # Most of the time goes in waits for processes: more workers than the two cores of CI.
 WORKERS = 3
 # The tests of a file stay together: many share one stack, and some look at what others left there.
@@ -38,7 +39,9 @@ def main(words: list[str]) -> int:
         log = Path(folder) / "seeds.jsonl"
         log.touch()
         for part, how in PARTS.items():
-            own = ["--part", part, "--seed-log", str(log), *how]
+            # Options of ours in one word, and the root by name: pytest looks for its settings
+            # above every path that it thinks it sees.
+            own = [f"--rootdir={ROOT}", f"--part={part}", f"--seed-log={log}", *how]
             command = [sys.executable, "-m", "pytest", *own, *words]
             codes.append(subprocess.run(command, env=environment).returncode)
             if codes[-1] in (pytest.ExitCode.INTERRUPTED, -signal.SIGINT):
