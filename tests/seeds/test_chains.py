@@ -331,7 +331,10 @@ def test_a_replay_goes_from_the_receiver_to_the_sender(stack: Stack, receiver: R
     assert stack.pipo("dlq", "replay", "mended", got).returncode == 0
     wait_for(lambda: packet(stack, "mended", got)["state"] == "delivered")
     assert stack.pipo("dlq", "replay", "broken", id).returncode == 0
-    wait_for(lambda: packet(stack, "broken", id)["state"] == "delivered")
+    found = wait_for(
+        lambda: p if (p := settled(stack, "broken", id))["error"] != again["error"] else None
+    )
+    assert found["state"] == "delivered", inspect(stack, "broken", id)["events"]
     assert stack.stats("mended")["accepted"] == 1
     assert [one.json for one in receiver.done if one.path == "/mended"] == [{"n": 1}]
 

@@ -32,6 +32,7 @@ from pipo.connectors.pipeline import standings
 from pipo.connectors.pipeline.checks import ENDED, PipelineChecks
 from pipo.connectors.pipeline.input import PipelineInput
 from pipo.connectors.pipeline.output import PipelineOutput
+from pipo.connectors.pipeline.standings import Standings
 from pipo.home import Home, registry, tokens
 from pipo.home.registry import Entry
 from pipo.rpc.server import RunningServer, serve
@@ -430,6 +431,30 @@ async def test_a_receiver_that_goes_is_an_error_and_is_found_again(
         assert isinstance(await look(checks), Passed)
     finally:
         await server.stop(0)
+
+
+async def test_an_answer_that_comes_during_a_look_is_handed_out_once(
+    checks: PipelineChecks,
+    store: Store,
+    running: RunningServer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A replay asks anew: what was true of the packet before is not told of it again."""
+    send = Standings._send
+
+    async def slowly(self: Standings, call: Any, waits: Any) -> None:
+        await send(self, call, waits)
+        await store.told("dead_lettered", "no such table")
+        async with asyncio.timeout(5):
+            await waits[0].news
+
+    monkeypatch.setattr(Standings, "_send", slowly)
+    assert isinstance(await look(checks), Impossible)
+    monkeypatch.setattr(Standings, "_send", send)
+    waiting = await look(checks)
+    await store.told("delivered")
+    await news(waiting)
+    assert isinstance(await look(checks), Passed)
 
 
 async def test_what_nobody_looks_at_is_forgotten(

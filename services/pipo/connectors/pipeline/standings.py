@@ -62,16 +62,18 @@ class Standings:
         """
         found = [self._standing(packet_id) for packet_id in packet_ids]
         await self._ask([one for one in found if not one.asked and not one.news.done()])
+        for one in found:
+            if one.news.done():
+                # Handed out once, also where the answer came during this look: a packet may be
+                # replayed and settle again.
+                self._forget(one)
         return found
 
     def _standing(self, packet_id: str) -> Standing:
-        """What was told of it is handed out once: a packet may be replayed and settle again."""
         standing = self._known.get(packet_id)
         if standing is None:
             news: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             standing = self._known[packet_id] = Standing(packet_id, news)
-        elif standing.news.done():
-            del self._known[packet_id]
         return standing
 
     async def _ask(self, standings: Sequence[Standing]) -> None:
