@@ -98,6 +98,12 @@ class BotApi:
         with self._news:
             return ok(list(self._kept))
 
+    @property
+    def is_polled(self) -> bool:
+        """Whether a poll waits; one whose client has left waits out its time."""
+        with self._news:
+            return self._polls > 0
+
     # ── replies ──────────────────────────────────────────────────────────────
 
     def _polled(self, got: Got) -> Reply:

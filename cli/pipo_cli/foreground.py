@@ -221,8 +221,8 @@ class Foreground:
             entry = _going(listed, path)
             if entry is not None and (entry.get("state") not in COMING or late):
                 return dict(entry)
-            # One whose journal could not be read just now is listed without its file.
-            unread = any(not each.get("file") for each in listed)
+            # One whose journal could not be read just now is listed with the error alone.
+            unread = any(each.get("error") and not each.get("file") for each in listed)
             if entry is None and (late or not unread):
                 raise refusal
             await asyncio.sleep(START_POLL_S)

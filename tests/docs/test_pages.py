@@ -18,7 +18,7 @@ from pipo.lang.check import Source, check
 from pipo.lang.document import plain
 from pipo.lang.json_schema import compiled
 from pipo.lang.load import load
-from tests.docs.pages import ROOT, Block, Reader, blocks, checkout
+from tests.docs.pages import PACKET_ID, ROOT, Block, Reader, blocks, checkout
 from tests.stack import query, wait_for
 
 VENV = Path(sys.prefix)
@@ -120,9 +120,12 @@ def test_the_chain(reader: Reader) -> None:
     sources = [Source(block.text, f"{n}.pipo") for n, block in enumerate(files)]
     assert [one.findings for one in check(sources, manifests())] == [[], []]
     printed = [reader.try_block(block) for block in blocks(CHAINS)]
-    assert any("people-store" in said and "delivered" in said for said in printed)
     both = {"people-intake": (2, 0, 0), "people-store": (2, 0, 0)}
     wait_for(lambda: _counts(reader) == both, what="both delivered by both")
+    sent = next(PACKET_ID.findall(said)[0] for said in printed if '"accepted"' in said)
+    told = reader.try_block(Block("docs/chains.md", 0, f"pipo inspect people-intake {sent}"))
+    assert "seen" in told
+    assert "people-store" in told
     rows = query(reader.folder / "data" / "people.db", "SELECT email, name FROM people ORDER BY 1")
     assert rows == [["ada@example.com", "Ada"], ["bo@example.com", "Bo"]]
     assert "\nstopped\n" in reader.stop()

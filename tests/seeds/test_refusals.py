@@ -32,7 +32,7 @@ CHECKS = {
     "file_exists": "",
     "file_nonempty": "",
     "line_contains": "value: x",
-    "checksum": "sha256: '0000'",
+    "checksum": f"sha256: '{'0' * 64}'",
     "status": "",
     "follow_up": 'url: "http://127.0.0.1:9/"',
     "downstream": "",

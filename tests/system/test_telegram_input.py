@@ -201,6 +201,7 @@ def test_a_bot_has_one_reader(stack: Stack, api: BotApi) -> None:
     assert f"Telegram bot 123456 is read by pipeline 'first' (pid {entry['pid']} on" in told
     assert not (stack.home / "run/second.json").exists()
     assert stack.pipo("stop", "first").returncode == 0
+    wait_for(lambda: not (stack.home / "run/first.json").exists() and not api.is_polled)
     started = stack.pipo("start", str(second))
     assert started.returncode == 0, started.stderr
     api.say(text_message("to the second"))

@@ -105,6 +105,7 @@ class Pipelines:
         return {
             "name": name,
             "file": "" if name in self.unread else f"/work/{name}.pipo",
+            "error": "the journal cannot be read" if name in self.unread else None,
             "state": self.states[name],
             "stats": {"pending": 3},
             "runner": {"inputs": [given]},

@@ -472,11 +472,9 @@ async def test_a_drain_that_begins_beside_a_replay_waits_for_it(
     monkeypatch.setattr(house.journal, "submit", and_drain)
     assert await replay(house, packet) == 1
     assert await run == 0
-    assert (await house.events())[-3:] == [
-        "output.written",
-        "packet.delivered",
-        "pipeline.stopped",
-    ]
+    # Whether the drain is journaled before the write or behind it is the scheduler's.
+    told = [event for event in await house.events() if event != "pipeline.draining"]
+    assert told[-3:] == ["output.written", "packet.delivered", "pipeline.stopped"]
 
 
 async def test_a_replay_runs_the_version_that_accepted_the_packet(
