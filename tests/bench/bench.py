@@ -21,6 +21,7 @@ COUNT = 20_000
 PARKED = 10_000
 WATCHED_S = 10.0
 
+LINE = 'line_contains, with: { value: "${meta.packet_id}" }, within: 60s'
 PIPELINES = {
     "push-ack": ("via: push", "sqlite", "{ path: ./push-ack.db, table: t, create: true }", "ack"),
     "push-seen": (
@@ -42,6 +43,8 @@ PIPELINES = {
         "ack",
     ),
     "lone": ("via: push", "file", "{ path: ./lone.jsonl }", "ack"),
+    "line-empty": ("via: push", "file", "{ path: ./line-empty.jsonl }", LINE),
+    "line-million": ("via: push", "file", "{ path: ./line-million.jsonl }", LINE),
     "parked": (
         "via: push",
         "sqlite",
@@ -74,12 +77,18 @@ def main() -> int:
                 f"{name}.pipo",
                 TEXT.format(name=name, via=via, to=to, settings=settings, check=check),
             )
+        with (stack.workspace / "line-million.jsonl").open("w") as lines:
+            lines.writelines(
+                f'{{"packet_id":"{n:026d}","data":{{"n":{n}}}}}\n' for n in range(10**6)
+            )
         stack.start()
         try:
             _idle(stack)
             _report(stack, "push-ack", "push stream → sqlite, ack", rate, _push)
             _report(stack, "push-seen", "push stream → sqlite, record_exists", rate, _push)
             _report(stack, "push-batch", "push stream → sqlite, batch: 100, ack", rate, _push)
+            _report(stack, "line-empty", "push stream → jsonl, line_contains", rate, _push)
+            _report(stack, "line-million", "the same, 1,000,000 lines before", rate, _push)
             _report(stack, "http-ack", "HTTP → sqlite, ack", rate, _post)
             _lone(stack, folder)
             _parked(stack)
