@@ -13,6 +13,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -125,12 +126,20 @@ class Stack:
             raise AssertionError(f"no end within {deadline_s} s:\n{self.output()}") from None
 
     def kill_all(self) -> None:
-        """Ends everything this stack started, by pid."""
-        for pid in self.pids():
-            _kill(pid)
+        """Ends everything this stack started, by pid, also what has not registered yet."""
         if self.process is not None and self.process.poll() is None:
             self.process.kill()
             self.process.wait(10)
+        for pid in self.pids():
+            _kill(pid)
+
+        def gone() -> bool:
+            left = self._at_home()
+            for pid in left:
+                _kill(pid)
+            return not left
+
+        wait_for(gone)
 
     def output(self) -> str:
         """What `pipo run` printed, and the ends of the logs."""
@@ -152,6 +161,16 @@ class Stack:
             except (OSError, ValueError, KeyError):
                 continue
         return [pid for pid in found if _alive(pid)]
+
+    def _at_home(self) -> list[int]:
+        """Every live process that was started for this home, by its command line."""
+        home = os.fsencode(self.home)
+        found = []
+        for folder in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                if home in (folder / "cmdline").read_bytes().split(b"\0"):
+                    found.append(int(folder.name))
+        return found
 
     def pipeline_pid(self, name: str) -> int | None:
         """The pid that the registry names for a pipeline."""
