@@ -457,6 +457,23 @@ async def test_an_answer_that_comes_during_a_look_is_handed_out_once(
     assert isinstance(await look(checks), Passed)
 
 
+async def test_an_answer_that_comes_behind_a_look_is_the_next_ones(
+    checks: PipelineChecks, store: Store, running: RunningServer
+) -> None:
+    """What is told before a look is judged is handed out by the next look, and only by that."""
+    (seen,) = await checks.look("store", [target()])
+    assert isinstance(seen, Seen)
+    await store.told("dead_lettered", "no such table")
+    async with asyncio.timeout(5):
+        await seen.value.news
+    await news(checks.judge(target(), seen))
+    assert isinstance(await look(checks), Impossible)
+    waiting = await look(checks)
+    await store.told("delivered")
+    await news(waiting)
+    assert isinstance(await look(checks), Passed)
+
+
 async def test_what_nobody_looks_at_is_forgotten(
     checks: PipelineChecks,
     store: Store,

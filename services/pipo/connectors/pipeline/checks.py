@@ -82,7 +82,8 @@ def judge(receiver: str, seen: Seen) -> Judgement:
         reason = f": {standing.reason}" if standing.reason else ""
         return Impossible(f"{packet} is {standing.state}{reason}", seen.evidence)
     where = f"is {standing.state}" if standing.state else "is not settled"
-    news = None if standing.news.done() else standing.news
+    # What was told meanwhile is news too: the next look comes at once.
+    news = None if standing.state else standing.news
     return Pending(f"{packet} {where}, not yet delivered", seen.evidence, news=news)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import grpc
@@ -67,7 +67,8 @@ class Standings:
                 # Handed out once, also where the answer came during this look: a packet may be
                 # replayed and settle again.
                 self._forget(one)
-        return found
+        # As they stand now: what is told after this look is the next one's to hand out.
+        return [replace(one) for one in found]
 
     def _standing(self, packet_id: str) -> Standing:
         standing = self._known.get(packet_id)
