@@ -168,7 +168,7 @@ def test_the_table_names_step_attempts_version_and_error(stack: Stack, receiver:
     assert said(stack, "dlq", "replay", "sender", "--all").startswith("replayed 2 packet(s)")
     for id in (first, second):
         assert settled(stack, "sender", id)["state"] == "delivered"
-    assert receiver.keys("/sender")[before:] == [first, second]
+    assert sorted(receiver.keys("/sender")[before:]) == sorted((first, second))
     assert [got.json for got in receiver.at("/sender")[before:]] == [{"msg": "YO"}, {"msg": "HI"}]
     assert (
         json.loads(said(stack, "packets", "sender", "--state", "dead_lettered", "--json"))[
