@@ -151,7 +151,6 @@ def assemble(pipeline: Pipeline, around: Surroundings, recovery: Recovery) -> Pa
         redact=around.redact,
         verify=verifications.add,
         acks=acks,
-        serial=executor.serial,
     )
     writes: dict[str, Any] = {
         "journal": around.journal,

@@ -145,6 +145,12 @@ class Executor:
         """Takes a slot for a unit that an earlier run left with one; `release` gives it back."""
         self._free -= 1
 
+    def keep_slot(self, unit: Unit, plan: Plan) -> None:
+        """With one slot a written unit has it until it settles (L029), unless it was batched."""
+        if self.serial and not plan.batches:
+            unit.holds_slot = True
+            self.hold()
+
     def release(self, count: int = 1) -> None:
         """Gives slots back."""
         self._free += count

@@ -113,11 +113,7 @@ class Nodes:
 
     def run(self, unit: Unit, node: PlannedNode, depth: int) -> bool:
         """Runs one node; False when the unit goes no further now."""
-        # As `_enter`, without its call: every step of every unit comes this way.
-        if unit.attempt == 0 or not unit.entered:
-            unit.entered = self._clock.monotonic()
-        scope = self._scopes.step(unit, node.id, with_meta=node.uses_meta)
-        call = StepCall(unit.id, node.id, unit.data, scope.get("meta", {}), {})
+        scope, call = self._enter(unit, node)
         try:
             result, way = node.run(scope, call), node.follows
             if result is not SAME and result is not FILTERED:

@@ -46,7 +46,6 @@ class Results:
         redact: Callable[[str], str],
         verify: Callable[[Unit, Plan, Mapping[str, Any], bytes], None],
         acks: Acks,
-        serial: bool,
     ) -> None:
         self._journal = journal
         self._executor = executor
@@ -57,7 +56,6 @@ class Results:
         self._redact = redact
         self._verify = verify
         self._acks = acks
-        self._serial = serial
         self._failures: list[Change] = []
         self._ended: list[tuple[Unit, Settlement | None]] = []
         self._slots = 0
@@ -90,8 +88,8 @@ class Results:
         slots = 0
         for p, _ in written:
             # One that waited in a batch stays without a slot until it settles.
-            p.unit.holds_slot = self._serial and not p.unit.batched
-            slots += not (self._serial or p.unit.batched)
+            p.unit.holds_slot = self._executor.serial and not p.unit.batched
+            slots += not (self._executor.serial or p.unit.batched)
             p.unit.cursor = VERIFY
             p.unit.moved_on()
             p.unit.write_no += 1

@@ -117,7 +117,7 @@ def _carry_out(
         case Decision.DELIVER:
             written.delivered.append((unit.id, plan.check))
         case Decision.VERIFY:
-            _keep_slot(unit, plan, parts)
+            parts.executor.keep_slot(unit, plan)
             written.unseen.append((unit, plan, row.result or b"null"))
         case Decision.PARK:
             parts.acks.park(unit)
@@ -153,17 +153,10 @@ def _begin_anew(unit: Unit, plan: Plan, result: bytes, around: Surroundings, par
     if unit.cursor == VERIFY and plan.parks:
         parts.acks.open([unit])
     elif unit.cursor == VERIFY:
-        _keep_slot(unit, plan, parts)
+        parts.executor.keep_slot(unit, plan)
         _spawned(around, _verify_again(unit, plan, result, around, parts), f"verify {unit.id}")
     else:
         parts.executor.enqueue(unit)
-
-
-def _keep_slot(unit: Unit, plan: Plan, parts: Parts) -> None:
-    """With one slot a written unit keeps it until it settles (L029), unless it was batched."""
-    if parts.executor.serial and not plan.batches:
-        unit.holds_slot = True
-        parts.executor.hold()
 
 
 def _spawned(around: Surroundings, work: Coroutine[Any, Any, None], name: str) -> None:

@@ -19,8 +19,8 @@ def oldest_of(moving: Sequence[Unit]) -> Unit:
 def stall_facts(moving: Sequence[Unit], quiet_ms: float, now_ms: int) -> dict[str, Any]:
     """The variable `stall` of the message, and the object of the event (edge 231, 232).
 
-    `pending` is how many packets should be moving, by themselves or in copies. `duration` and `age` are texts; a step that
-    has not failed yet has no `last_error`.
+    `pending` is how many packets should be moving, by themselves or in copies. `duration` and
+    `age` are texts; a step that has not failed yet has no `last_error`.
     """
     oldest = oldest_of(moving)
     return {

@@ -246,9 +246,7 @@ class Verifications:
 
     def _verify_again(self, waiting: Waiting) -> None:
         """A unit that was held at its check: it is not written again (edge 209)."""
-        if self._executor.serial and not waiting.plan.batches:
-            waiting.unit.holds_slot = True
-            self._executor.hold()
+        self._executor.keep_slot(waiting.unit, waiting.plan)
         if waiting.again is not None:
             waiting.again()
             return
