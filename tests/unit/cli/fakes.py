@@ -11,6 +11,7 @@ from typing import Any
 
 from pipo.rpc.stubs import packet_pb2, pipo_pb2
 from pipo_cli.client import Connection
+from tests.stack import free_ports
 
 
 class Operations:
@@ -141,6 +142,8 @@ def http_gateway(
 ) -> Iterator[str]:
     """A server that answers `METHOD /path` from a table; yields its address.
 
+    The port above, a gateway's gRPC, is free too: it is none that the kernel gives to others.
+
     An answer is a status and a body, or a function that returns them.
     """
 
@@ -163,7 +166,7 @@ def http_gateway(
         def log_message(self, *words: Any) -> None:
             """Says nothing."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = ThreadingHTTPServer(("127.0.0.1", free_ports()), Handler)
     server.daemon_threads = True
     thread = threading.Thread(target=lambda: server.serve_forever(poll_interval=0.01), daemon=True)
     thread.start()
