@@ -260,7 +260,7 @@ class PipelineIntake:
         """An input's durable state (contract.Intake)."""
         return await self._input_state(input_name)
 
-    async def remember(self, input_name: str, state: Mapping[str, str]) -> None:
+    async def remember(self, input_name: str, state: Mapping[str, str | None]) -> None:
         """Durable state of an input that no packet carries (contract.Intake)."""
         await self._journal.commit(journaled.InputMoved(input_name, state))
 

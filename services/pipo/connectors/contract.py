@@ -161,7 +161,7 @@ class Arrival:
     data: Any
     trigger: str
     source: str
-    state: Mapping[str, str] = field(default_factory=dict)
+    state: Mapping[str, str | None] = field(default_factory=dict)
     key: str | None = None
     upstream: Mapping[str, Any] | None = None
 
@@ -219,8 +219,11 @@ class Intake(Protocol):
     async def state(self, input_name: str) -> Mapping[str, str]:
         """The input's durable state, as last committed."""
 
-    async def remember(self, input_name: str, state: Mapping[str, str]) -> None:
-        """Entries of the input's durable state that no packet carries, once they are on disk."""
+    async def remember(self, input_name: str, state: Mapping[str, str | None]) -> None:
+        """Entries of the input's durable state that no packet carries, once they are on disk.
+
+        None forgets an entry, here and in an arrival.
+        """
 
 
 @dataclass(frozen=True, slots=True)

@@ -217,7 +217,7 @@ class Accepted:
     cursor: str
     queue_seq: int
     at: int
-    state: Mapping[str, str]
+    state: Mapping[str, str | None]
     key: str | None = None
     upstream: bytes | None = None
     copies: Sequence[Copy] = ()
@@ -272,7 +272,7 @@ class Rejected:
     data: bytes
     error: PacketError
     at: int
-    state: Mapping[str, str]
+    state: Mapping[str, str | None]
     escalate: bool = False
     upstream: bytes | None = None
 

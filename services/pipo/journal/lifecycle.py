@@ -32,10 +32,13 @@ class Marked:
 
 @dataclass(frozen=True, slots=True)
 class InputMoved:
-    """An input remembers where it stands though no packet came of it, such as past what it ignores."""
+    """An input remembers where it stands though no packet came of it, such as past what it ignores.
+
+    None forgets an entry.
+    """
 
     input: str
-    state: Mapping[str, str]
+    state: Mapping[str, str | None]
 
     def apply(self, sheet: Sheet) -> Outcome | None:
         for key, value in self.state.items():
@@ -62,7 +65,10 @@ class BatchSplit:
 
 @dataclass(frozen=True, slots=True)
 class VersionAdded:
-    """A definition of the pipeline, with the text of everything it names; kept for ever."""
+    """A definition of the pipeline, with the text of everything it names; kept for ever.
+
+    `folder` is what its relative paths mean; None is that of the file of the day.
+    """
 
     version: int
     source: str
@@ -73,6 +79,7 @@ class VersionAdded:
     author_kind: str
     reason: str
     at: int
+    folder: str | None = None
 
     def apply(self, sheet: Sheet) -> Outcome | None:
         if self.version in sheet.known_versions:
@@ -92,6 +99,7 @@ class VersionAdded:
                 self.author_kind,
                 self.reason,
                 self.at,
+                self.folder,
             )
         )
         return None
@@ -99,23 +107,23 @@ class VersionAdded:
 
 @dataclass(frozen=True, slots=True)
 class VersionApplied:
-    """New packets use this version from now on; `was` is the one before it."""
+    """New packets use this version from now on; `previous` is the one before it."""
 
     event: ClassVar[str] = "version.applied"
 
     version: int
-    was: int | None
-    by: str
-    by_kind: str
+    previous: int
+    author: str
+    author_kind: str
     reason: str
     at: int
 
     def apply(self, sheet: Sheet) -> Outcome | None:
         facts = {
             "version": self.version,
-            "was": self.was,
-            "by": self.by,
-            "by_kind": self.by_kind,
+            "previous": self.previous,
+            "author": self.author,
+            "author_kind": self.author_kind,
             "reason": self.reason,
         }
         sheet.event(self.at, self.event, detail=_text(facts))
@@ -129,6 +137,7 @@ SUSPENDED: Final = "shutdown"
 # The reason of a clean stop after which the pipeline is brought up again.
 RESTARTED: Final = "restart"
 LAST_COMPACTION: Final = "last_compaction"
+FILE_HASH: Final = "file_hash"
 _TTL_ANCHOR: Final = "ttl_anchor"
 _PAUSE_REASON: Final = "pause_reason"
 
@@ -137,7 +146,8 @@ _PAUSE_REASON: Final = "pause_reason"
 class Started:
     """A run began; the first one since the last clean end anchors the ttl.
 
-    `ttl` is the override it was started with, as it was given (edge 321).
+    `ttl` is the override it was started with, as it was given (edge 321). `file_hash` is that
+    of the file's texts: the next start tells by it whether the file has changed (edge 342).
     """
 
     event: ClassVar[str] = "pipeline.started"
@@ -146,8 +156,11 @@ class Started:
     recovered: int
     at: int
     ttl: str | None = None
+    file_hash: str | None = None
 
     def apply(self, sheet: Sheet) -> Outcome | None:
+        if self.file_hash is not None:
+            sheet.meta[FILE_HASH] = self.file_hash
         if sheet.fact(_TTL_ANCHOR) is None:
             sheet.meta[_TTL_ANCHOR] = str(self.at)
         facts: dict[str, object] = {"version": self.version, "recovered": self.recovered}

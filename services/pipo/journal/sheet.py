@@ -242,7 +242,7 @@ class _Undo:
     deltas: dict[str, int]
     meta: dict[str, str | None]
     marks: dict[str, int | None]
-    input_state: dict[tuple[str, str], str]
+    input_state: dict[tuple[str, str], str | None]
     inbox: dict[tuple[str, str], tuple[str, str, int]]
     versions: int
     gone: set[str]
@@ -264,7 +264,7 @@ class Sheet:
     deltas: dict[str, int] = field(default_factory=dict)
     meta: dict[str, str | None] = field(default_factory=dict)
     marks: dict[str, int | None] = field(default_factory=dict)
-    input_state: dict[tuple[str, str], str] = field(default_factory=dict)
+    input_state: dict[tuple[str, str], str | None] = field(default_factory=dict)
     inbox: dict[tuple[str, str], tuple[str, str, int]] = field(default_factory=dict)
     versions: list[tuple[Any, ...]] = field(default_factory=list)
     # Column, text and key of what is too long for a document: ("data", text, unit id) or

@@ -78,6 +78,7 @@ VERSION_COLUMNS: Final = (
     "author_kind",
     "reason",
     "created_at",
+    "folder",
 )
 
 
@@ -107,7 +108,8 @@ WHERE (SELECT value FROM main.meta WHERE key = 'epoch') IS NOT new.epoch
 # Versions; `compiled` travels as hexadecimal digits.
 _ADD_VERSIONS = f"""
 INSERT INTO versions ({", ".join(VERSION_COLUMNS)})
-SELECT v ->> 0, v ->> 1, unhex(v ->> 2), v ->> 3, v ->> 4, v ->> 5, v ->> 6, v ->> 7, v ->> 8
+SELECT v ->> 0, v ->> 1, unhex(v ->> 2), v ->> 3, v ->> 4, v ->> 5, v ->> 6, v ->> 7, v ->> 8,
+    v ->> 9
 FROM {_each("versions")}
 """
 
@@ -153,12 +155,17 @@ FROM json_each(new.totals) AS delta WHERE counters.name = delta.key
 _ADD_INBOX = _insert("inbox", ("sender", "key", "packet", "input", "at"), "inbox")
 
 # What an input remembers, what the output noted, single facts (null forgets one).
-_SET_INPUT_STATE = _insert(
-    "input_state",
-    ("input", "key", "value"),
-    "input_state",
-    "ON CONFLICT DO UPDATE SET value = excluded.value",
+_SET_INPUT_STATE = """
+INSERT INTO input_state (input, key, value)
+SELECT value ->> 0, value ->> 1, value ->> 2 FROM json_each(new.input_state)
+WHERE value ->> 2 IS NOT NULL
+ON CONFLICT DO UPDATE SET value = excluded.value
+"""
+_FORGET_INPUT_STATE = """
+DELETE FROM input_state WHERE (input, key) IN (
+    SELECT value ->> 0, value ->> 1 FROM json_each(new.input_state) WHERE value ->> 2 IS NULL
 )
+"""
 _SET_MARKS = """
 INSERT INTO marks (name, value) SELECT key, value FROM json_each(new.marks) WHERE type <> 'null'
 ON CONFLICT DO UPDATE SET value = excluded.value
@@ -248,6 +255,7 @@ PROGRAMS: Final = (
             *_UNITS_AND_EVENTS,
             _ADD_INBOX,
             _SET_INPUT_STATE,
+            _FORGET_INPUT_STATE,
             _SET_MARKS,
             _FORGET_MARKS,
             _SET_FACTS,

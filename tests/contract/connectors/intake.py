@@ -51,7 +51,7 @@ class FakeIntake:
         if verdict == "refuse":
             return RefusedArrival("buffer full (2 packets pending)", "raise `buffer.max`")
         self.arrivals.append(arrival)
-        self.states.setdefault(arrival.input, {}).update(arrival.state)
+        self._move(arrival.input, arrival.state)
         name = f"p{len(self.arrivals)}"
         return Accepted(name) if verdict == "accept" else RejectedArrival(name, "too young", "age")
 
@@ -64,9 +64,17 @@ class FakeIntake:
     async def state(self, input_name: str) -> Mapping[str, str]:
         return dict(self.states.get(input_name, {}))
 
-    async def remember(self, input_name: str, state: Mapping[str, str]) -> None:
+    async def remember(self, input_name: str, state: Mapping[str, str | None]) -> None:
         self.remembered += 1
-        self.states.setdefault(input_name, {}).update(state)
+        self._move(input_name, state)
+
+    def _move(self, input_name: str, state: Mapping[str, str | None]) -> None:
+        held = self.states.setdefault(input_name, {})
+        for key, value in state.items():
+            if value is None:
+                held.pop(key, None)
+            else:
+                held[key] = value
 
 
 def input_context(

@@ -185,6 +185,17 @@ async def test_an_input_remembers_without_a_packet(journal: SqliteJournal) -> No
     }
 
 
+async def test_an_input_forgets_in_the_packets_transaction(journal: SqliteJournal) -> None:
+    await journal.commit(
+        accepted(1, state={"a.txt": "5", "b.txt": "6"}), InputMoved("other", {"a.txt": "7"})
+    )
+    await journal.commit(accepted(2, state={"a.txt": None}), rejected(3, state={"c.txt": "8"}))
+    found = await journal.recover()
+    assert found.input_state == {"input": {"b.txt": "6", "c.txt": "8"}, "other": {"a.txt": "7"}}
+    await journal.commit(InputMoved("input", {"b.txt": None, "c.txt": None, "d.txt": None}))
+    assert (await journal.recover()).input_state == {"other": {"a.txt": "7"}}
+
+
 @pytest.mark.parametrize(
     "text",
     [

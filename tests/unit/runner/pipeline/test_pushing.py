@@ -57,7 +57,7 @@ class Inbox:
     async def state(self, input_name: str) -> Mapping[str, str]:
         raise AssertionError("a push has no state")
 
-    async def remember(self, input_name: str, state: Mapping[str, str]) -> None:
+    async def remember(self, input_name: str, state: Mapping[str, str | None]) -> None:
         raise AssertionError("a push has no state")
 
     @property
