@@ -38,8 +38,7 @@ def decode(raw: bytes) -> Any:
         raise BadPayload(f"nested more than {DEPTH_LIMIT} levels deep") from None
     except msgspec.DecodeError as error:
         raise BadPayload(_reason(raw, str(error))) from None
-    if raw.count(b"[") + raw.count(b"{") > DEPTH_LIMIT and depth(value) > DEPTH_LIMIT:
-        raise BadPayload(f"nested more than {DEPTH_LIMIT} levels deep")
+    _refuse_depth(raw, value)
     # A dropped duplicate takes a colon with it, so equal counts prove that there was
     # none; escapes may hide a colon and are looked at key by key.
     if raw.count(b":") > 1 and (b"\\u" in raw or raw.count(b":") != encode(value).count(b":")):
@@ -67,6 +66,22 @@ def encode(value: Any) -> bytes:
         return _encode(value)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise BadPayload(f"not JSON: {error}") from None
+
+
+def encode_data(value: Any) -> bytes:
+    """As `encode`, for what becomes a packet's data: `decode` reads it back.
+
+    Raises: BadPayload, also for what is nested too deep for that.
+    """
+    raw = encode(value)
+    _refuse_depth(raw, value)
+    return raw
+
+
+def _refuse_depth(raw: bytes, value: Any) -> None:
+    """Brackets are counted first: few values need a walk."""
+    if raw.count(b"[") + raw.count(b"{") > DEPTH_LIMIT and depth(value) > DEPTH_LIMIT:
+        raise BadPayload(f"nested more than {DEPTH_LIMIT} levels deep")
 
 
 def depth(value: Any) -> int:

@@ -19,7 +19,7 @@ from pipo.clock import Clock
 from pipo.connectors.contract import Refused, RetryAfter, Settlement, StepCall
 from pipo.journal.changes import SAME as UNCHANGED
 from pipo.journal.changes import Change, FannedOut, Filtered, Looped, Retried, Stepped
-from pipo.payload import encode
+from pipo.payload import BadPayload, encode, encode_data
 from pipo_runner.pipeline.endings import Ending, Endings, Failed
 from pipo_runner.pipeline.failures import (
     PACKET_ERRORS,
@@ -280,8 +280,14 @@ class Nodes:
         self._turn.born.append(copies)
 
     def _size_of(self, result: Any) -> int:
-        """Raises: Refused, for a result beyond the limit (decision 40)."""
-        size = len(encode(result))
+        """Raises: Refused, for what can be no data: beyond the limit (decision 40), too deep, no JSON.
+
+        Otherwise a restart would find something else in the journal, or nothing it can read.
+        """
+        try:
+            size = len(encode_data(result))
+        except BadPayload as error:
+            raise Refused(f"the result is {error}") from error
         if size > self._packet_limit:
             raise Refused(
                 f"the result has {size} bytes, more than engine.packet_limit"
@@ -311,7 +317,7 @@ class Nodes:
                     node=node.id,
                     attempt=move.attempt,
                     wait_ms=move.ms,
-                    retry_at=at + int(move.ms),
+                    retry_at=move.over_at(at),
                     error=message,
                     at=at,
                 )

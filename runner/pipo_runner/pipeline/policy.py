@@ -6,6 +6,7 @@ out comes the next move. Waits are milliseconds.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,10 @@ class Wait:
 
     ms: float
     attempt: int
+
+    def over_at(self, now_ms: int) -> int:
+        """The wall time of the next run; a part of a millisecond is waited for as a whole one."""
+        return now_ms + math.ceil(self.ms)
 
 
 @dataclass(frozen=True, slots=True)

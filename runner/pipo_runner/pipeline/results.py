@@ -165,7 +165,7 @@ class Results:
                 node=OUTPUT,
                 attempt=move.attempt,
                 wait_ms=move.ms,
-                retry_at=at + int(move.ms),
+                retry_at=move.over_at(at),
                 error=self.text_of(error),
                 at=at,
                 batch=batch,
