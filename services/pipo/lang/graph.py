@@ -64,7 +64,7 @@ class Graph:
         bits = {step: 1 << index for index, step in enumerate(steps)}
         masks: dict[str, int] = {}
         # The components come with what they lead to first.
-        for group in reversed(self._components(steps)):
+        for group in reversed(self.components(steps)):
             mask = 0
             for step in group:
                 mask |= bits[step]
@@ -83,7 +83,7 @@ class Graph:
         order = {step: index for index, step in enumerate(steps)}
         groups = [
             sorted((s for s in group if s in order), key=order.__getitem__)
-            for group in self._components(order)
+            for group in self.components(order)
             if len(group) > 1 or group[0] in self._next.get(group[0], ())
         ]
         return sorted((g for g in groups if g), key=lambda group: order[group[0]])
@@ -104,8 +104,11 @@ class Graph:
             way.append(came_from[way[-1]])
         return way[::-1]
 
-    def _components(self, steps: Iterable[str]) -> list[list[str]]:
-        """The strongly connected components, by Tarjan's algorithm without recursion."""
+    def components(self, steps: Iterable[str]) -> list[list[str]]:
+        """The strongly connected components, each behind those that it leads to.
+
+        By Tarjan's algorithm, without recursion.
+        """
         found: list[list[str]] = []
         index: dict[str, int] = {}
         low: dict[str, int] = {}
