@@ -11,6 +11,8 @@ import os
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from pipo import collector
@@ -18,10 +20,10 @@ from pipo.clock import Clock
 from pipo.connectors import registry as connectors
 from pipo.connectors.contract import BotReader, Context, HttpInput, Input, InputContext, Step
 from pipo.errors import BadRequest, InvalidState, Unavailable
-from pipo.home import Home, registry, secrets
+from pipo.home import Home, registry
 from pipo.home.config import Config
 from pipo.home.registry import Entry
-from pipo.journal import reads
+from pipo.journal import reads, versions
 from pipo.journal.changes import (
     RESTARTED,
     Change,
@@ -32,7 +34,9 @@ from pipo.journal.changes import (
     Started,
     Stopped,
 )
+from pipo.journal.clean_up import CleanUp
 from pipo.journal.sqlite_journal import LISTENER_RAISED, Recovery, SqliteJournal
+from pipo.lang.model import Pipeline
 from pipo.rpc.server import RunningServer, serve
 from pipo.rpc.stubs import pipeline_pb2, pipo_pb2
 from pipo.telemetry.logs import logger, mask
@@ -55,11 +59,13 @@ from pipo_runner.pipeline.pausing import MANUAL, REQUESTED
 from pipo_runner.pipeline.pushing import Pushes
 from pipo_runner.pipeline.resuming import loader, take_up
 from pipo_runner.pipeline.scopes import Scopes
+from pipo_runner.pipeline.secret_values import SecretValues
 from pipo_runner.pipeline.servicer import PipelineServicer
 from pipo_runner.pipeline.steps import Steps
+from pipo_runner.pipeline.tidying import Tidying
 from pipo_runner.pipeline.timers import Timers
 from pipo_runner.pipeline.verification import Verifications
-from pipo_runner.pipeline.versions import Definition, Plans, next_version
+from pipo_runner.pipeline.versions import Definition, Edition, Plans, begin
 from pipo_runner.spec import ProcessSpec
 
 # How long a stop waits for requests that are being answered (edge 37).
@@ -118,32 +124,36 @@ class PipelineProcess:
         self._http: HttpInput | None = None
         self._bots: list[str] = []
         self._server: RunningServer | None = None
+        self._tidying = Tidying(
+            CleanUp(journal, clock),
+            lambda: self._plans.current().pipeline.retention,
+            timers=self._timers,
+            log=self._connector_log,
+        )
 
     # ── start ────────────────────────────────────────────────────────────────
 
     async def start(self) -> str:
         """Serves when it returns; the address that others dial.
 
-        Order: 1 secrets, 2 journal, 3 version, 4 destination and steps, 5 what an earlier run left,
-        6 server, 7 inputs, 8 registry; only then are packets taken.
+        Order: 1 journal, 2 version and its secrets, 3 destination and steps, 4 what an earlier run
+        left, 5 server, 6 inputs, 7 registry; only then are packets taken.
         Raises: PipoError for whatever the pipeline's author or operator can mend.
         """
-        pipeline = self._definition.pipeline
-        resolved = secrets.resolve(pipeline.secrets, os.environ)
-        redactor = Redactor(resolved.values())
+        self._redactor = redactor = Redactor()
         mask(redactor)
-        self._redactor = redactor
+        self._secrets = SecretValues(os.environ, redactor.add)
         env = {k: os.environ[k] for k in self._config.env_allow if k in os.environ}
         recovery = await self._journal.recover()
         self._steps = Steps(self._build_step)
-        self._plans = await self._versions(recovery)
+        scopes, pipeline = await self._versions(recovery, env)
         self._outputs = Outputs(lambda name: connectors.build_output(name, self._context()))
         await self._outputs.open(self._plans.outputs(), await self._marks(recovery))
         self._outputs.require(self._plans.current())
         await self._steps.open()
         around = Surroundings(
             journal=self._journal,
-            scopes=Scopes(self.name, env=env, secrets=resolved),
+            scopes=scopes,
             plans=self._plans,
             output_of=self._outputs.of,
             timers=self._timers,
@@ -187,6 +197,7 @@ class PipelineProcess:
             self.parts.executor.open()
         self._journal.failed.add_done_callback(self._journal_failed)
         collector.calm()
+        self._tidying.begin()
         self._log.info(
             "pipeline started",
             action="pipeline.started",
@@ -199,10 +210,10 @@ class PipelineProcess:
         )
         return self._address
 
-    def _context(self) -> Context:
+    def _context(self, folder: Path | None = None) -> Context:
         return Context(
             pipeline=self.name,
-            folder=self._definition.file.parent,
+            folder=folder or self._definition.folder,
             clock=self._clock,
             log=self._connector_log,
             packet_limit=self._config.packet_limit_bytes,
@@ -214,27 +225,50 @@ class PipelineProcess:
     def _connector_log(self, level: str, message: str, **keys: Any) -> None:
         getattr(self._log, level)(message, **keys)
 
-    async def _versions(self, recovery: Recovery) -> Plans:
-        """The plans of the version in force and of those that pending packets are pinned to."""
-        plans = Plans(
+    async def _versions(
+        self, recovery: Recovery, env: Mapping[str, str]
+    ) -> tuple[Scopes, Pipeline]:
+        """The version in force, and the plans of those that pending packets are pinned to.
+
+        The version and the start are one commit, behind everything that could refuse them.
+        """
+        rows, at = self._journal.rows, self._clock.now_ms()
+        beginning = begin(
+            self._definition,
+            await versions.latest(rows),
+            await versions.last_start(rows),
             connectors.manifests(),
-            self._definition.file.parent,
+            at,
+        )
+        edition = beginning.edition
+        scopes = Scopes(self.name, env=env, secrets=self._secrets.of(edition.pipeline.secrets))
+        self._plans = Plans(
+            connectors.manifests(),
+            edition.folder,
             self._steps.of,
             files=self._home.pipeline(self.name).files,
+            admit=partial(self._admit, scopes),
         )
-        newest = await reads.latest_version(self._journal.rows)
-        known = None if newest is None else (newest.version, newest.hash)
-        at = self._clock.now_ms()
-        added = next_version(self._definition, known, at)
-        version = added.version if added is not None else (known or (1, ""))[0]
-        plans.put_in_force(self._definition.pipeline, version)
-        await plans.add_older({unit.version for unit in recovery.units}, self._version_source)
-        changes: list[Change] = [] if added is None else [added]
-        changes.append(Started(version, recovery.packets, at))
+        self._plans.put_in_force(edition)
+        await self._plans.add_older({unit.version for unit in recovery.units}, self._version)
+        changes: list[Change] = [] if beginning.added is None else [beginning.added]
+        changes.append(
+            Started(edition.version, recovery.packets, at, file_hash=self._definition.hash)
+        )
         if recovery.pause_reason is not None:
             changes.append(Paused(recovery.pause_reason, at, restored=True))
         await self._journal.commit(*changes)
-        return plans
+        return scopes, edition.pipeline
+
+    async def _admit(self, scopes: Scopes, edition: Edition) -> None:
+        """An older version's packets see the secrets that it declares."""
+        try:
+            values = await asyncio.to_thread(self._secrets.of, edition.pipeline.secrets)
+        except BadRequest as error:
+            raise InvalidState(
+                f"packets of v{edition.version} wait, and {error.message}", hint=error.hint
+            ) from error
+        scopes.keep(edition.version, values)
 
     async def _marks(self, recovery: Recovery) -> Mapping[str, int]:
         """The output's notes; without pending units nothing is uncertain, and none is needed."""
@@ -243,17 +277,18 @@ class PipelineProcess:
             return {}
         return recovery.marks
 
-    def _build_step(self, role: str, name: str) -> Step:
-        return connectors.build_step("tap" if role == "tap" else "transform", name, self._context())
+    def _build_step(self, role: str, name: str, edition: Edition) -> Step:
+        context = self._context(edition.folder)
+        return connectors.build_step("tap" if role == "tap" else "transform", name, context)
 
-    async def _prepare(self, versions: set[int]) -> None:
+    async def _prepare(self, wanted: set[int]) -> None:
         """Makes ready what packets of these versions need. Raises: PipoError, ConnectorError."""
-        await self._plans.add_older(versions, self._version_source)
+        await self._plans.add_older(wanted, self._version)
         await self._steps.open()
         await self._outputs.open(self._plans.outputs(), {})
 
-    async def _version_source(self, version: int) -> str | None:
-        return await reads.version_source(self._journal.rows, version)
+    async def _version(self, version: int) -> versions.Version | None:
+        return await versions.one(self._journal.rows, version)
 
     async def _open_inputs(self, around: Surroundings) -> None:
         base = self._context()
@@ -268,7 +303,7 @@ class PipelineProcess:
             hide=base.hide,
             intake=self.parts.intake,
         )
-        self._inputs = build_inputs(self._definition.pipeline, around, context)
+        self._inputs = build_inputs(self._plans.current().pipeline, around, context)
         for made in self._inputs:
             await made.open()
             if hasattr(made, "answer"):
@@ -509,6 +544,7 @@ class PipelineProcess:
         """
         self._status = "stopping"
         self._end_looking()
+        self._tidying.end()
         self.parts.admission.close("stopped")
         await self._close_inputs()
         self.parts.executor.close()

@@ -15,7 +15,10 @@ from pipo_runner.pipeline.units import Unit
 
 
 class Scopes:
-    """Makes the scope of one unit at one step. `env` holds only what the engine allows."""
+    """Makes the scope of one unit at one step. `env` holds only what the engine allows.
+
+    `secrets` are those of the version in force; a version that declares others has its own.
+    """
 
     def __init__(
         self, pipeline: str, *, env: Mapping[str, str], secrets: Mapping[str, str]
@@ -23,6 +26,11 @@ class Scopes:
         self._pipeline = pipeline
         self._env = env
         self._secrets = secrets
+        self._of_version: dict[int, Mapping[str, str]] = {}
+
+    def keep(self, version: int, secrets: Mapping[str, str]) -> None:
+        """What packets of a version see, where it declares other secrets."""
+        self._of_version[version] = secrets
 
     def rules(self, data: Any, meta: Mapping[str, Any]) -> dict[str, Any]:
         """What a rule or a message sees: no secrets."""
@@ -30,7 +38,7 @@ class Scopes:
 
     def step(self, unit: Unit, node: str, *, with_meta: bool) -> dict[str, Any]:
         """What a node's `with:` sees."""
-        scope = {"data": unit.data, "env": self._env, "secrets": self._secrets}
+        scope = {"data": unit.data, "env": self._env, "secrets": self._secrets_of(unit.version)}
         if with_meta:
             scope["meta"] = self.meta(unit, node)
         return scope
@@ -40,7 +48,7 @@ class Scopes:
         scope = {
             "data": unit.data,
             "env": self._env,
-            "secrets": self._secrets,
+            "secrets": self._secrets_of(plan.version),
             "output": plan.pipeline.output.raw,
         }
         if "meta" in plan.check_settings.names:
@@ -66,6 +74,9 @@ class Scopes:
     def inputs(self) -> dict[str, Any]:
         """What an input's `with:` sees."""
         return {"env": self._env, "secrets": self._secrets}
+
+    def _secrets_of(self, version: int) -> Mapping[str, str]:
+        return self._of_version.get(version, self._secrets)
 
     def meta(self, unit: Unit, node: str, *, key: str | None = None) -> dict[str, Any]:
         """`meta` at a step. `key` is the explicit key, where the step knows it (O052)."""

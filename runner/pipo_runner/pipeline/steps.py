@@ -1,28 +1,34 @@
 """The taps and transforms of one pipeline process, by their connectors.
 
-Each is built once, whichever versions and nodes use it, and opened before it runs.
+Each is built once, whichever versions and nodes use it, and opened before it runs. Versions
+whose files lie in different folders have steps of their own, and so have those whose functions'
+texts differ: a step knows its folder, and a function its module.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from typing import Final
 
 from pipo.connectors.contract import Step
+from pipo_runner.pipeline.versions import BuildStep, Edition
+
+FUNCTION: Final = "fn."
 
 
 class Steps:
-    """`build(role, name)` makes a connector's step."""
+    """`build(role, name, edition)` makes a connector's step, or a function's."""
 
-    def __init__(self, build: Callable[[str, str], Step]) -> None:
+    def __init__(self, build: BuildStep) -> None:
         self._build = build
-        self._built: dict[tuple[str, str], Step] = {}
+        self._built: dict[tuple[str, str, str], Step] = {}
 
-    def of(self, role: str, name: str) -> Step:
-        """The step of a connector. Raises: PipoError, if it is not built yet."""
-        step = self._built.get((role, name))
+    def of(self, role: str, name: str, edition: Edition) -> Step:
+        """The step of a connector or function. Raises: PipoError, if it is not built yet."""
+        own = edition.texts.hash if name.startswith(FUNCTION) else str(edition.folder)
+        step = self._built.get((role, name, own))
         if step is None:
-            step = self._built[role, name] = self._build(role, name)
+            step = self._built[role, name, own] = self._build(role, name, edition)
         return step
 
     async def open(self) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pipo.errors import NotFound, Unavailable
 from pipo.home.desired import Desired
 from pipo.home.paths import PipelineHome
-from pipo.journal import reads
+from pipo.journal import reads, versions
 from pipo.rpc import to_proto
 from pipo.rpc.stubs import packet_pb2, pipo_pb2
 
@@ -84,7 +84,7 @@ async def info(
         made.stats.SetInParent()
         if rows is not None:
             made.stats.CopyFrom(await _stats(rows, now_ms))
-            version = await reads.latest_version(rows)
+            version = await versions.latest(rows)
             if version is not None:
                 made.version = version.version
             made.last_seq = await _last_seq(rows)

@@ -1,4 +1,4 @@
-"""What the journal tells: listings, events, counts and versions, for every process.
+"""What the journal tells: listings, events and counts, for every process.
 
 Each function takes `Rows`, so it reads alike in the pipeline process (apsw) and in the
 gateway or the command line (read-only, `readonly.py`). The records carry the field
@@ -46,7 +46,6 @@ __all__ = [
     "Source",
     "Step",
     "Trace",
-    "Version",
     "counters",
     "data_of",
     "events",
@@ -54,12 +53,10 @@ __all__ = [
     "input_state",
     "last_delivery_at",
     "latency",
-    "latest_version",
     "oldest_pending",
     "packets",
     "standing_of",
     "trace",
-    "version_source",
 ]
 
 PAGE_MAX: Final = 1000
@@ -123,19 +120,6 @@ class NodeLatency:
     p50_ms: float | None
     p95_ms: float | None
     max_ms: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class Version:
-    version: int
-    source: str
-    compiled: bytes
-    files: Mapping[str, str]
-    hash: str
-    author: str
-    author_kind: str
-    reason: str
-    created_at: int
 
 
 # ── packets ──────────────────────────────────────────────────────────────────
@@ -359,27 +343,7 @@ def _latency(node: str, ordered: Sequence[float]) -> NodeLatency:
     return NodeLatency(node, len(ordered), rank(50), rank(95), float(round(ordered[-1])))
 
 
-# ── versions and inputs ──────────────────────────────────────────────────────
-
-LATEST_VERSION: Final = """
-SELECT version, source, compiled, files, hash, author, author_kind, reason, created_at
-FROM versions ORDER BY version DESC LIMIT 1
-"""
-
-
-async def latest_version(rows: Rows) -> Version | None:
-    """The newest version, with its text."""
-    found = await rows.rows(LATEST_VERSION)
-    if not found:
-        return None
-    version, source, compiled, files, *rest = found[0]
-    return Version(version, source, compiled, msgspec.json.decode(files), *rest)
-
-
-async def version_source(rows: Rows, version: int) -> str | None:
-    """The text of one version."""
-    found = await rows.rows("SELECT source FROM versions WHERE version = ?", (version,))
-    return str(found[0][0]) if found else None
+# ── inputs ───────────────────────────────────────────────────────────────────
 
 
 async def input_state(rows: Rows, input_name: str) -> dict[str, str]:

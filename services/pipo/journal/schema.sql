@@ -3,13 +3,15 @@
 -- Times are milliseconds since the epoch. Columns named data, result, error, detail, patch,
 -- files and upstream hold JSON text.
 
--- Single facts: schema, pipeline, journal_id, epoch, ttl_anchor, pause_reason, last_compaction.
+-- Single facts: schema, pipeline, journal_id, epoch, ttl_anchor, pause_reason, last_compaction,
+-- file_hash.
 CREATE TABLE meta (
     key TEXT PRIMARY KEY NOT NULL,
     value TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
 
 -- Every version of the pipeline that ever ran, with the code and schemas it names as text.
+-- `folder` is what its relative paths mean; it stands last, where a migration put it.
 CREATE TABLE versions (
     version INTEGER PRIMARY KEY NOT NULL CHECK (version >= 1),
     source TEXT NOT NULL,
@@ -20,7 +22,8 @@ CREATE TABLE versions (
     author_kind TEXT NOT NULL,
     reason TEXT NOT NULL,
     proposal TEXT,
-    created_at INTEGER NOT NULL
+    created_at INTEGER NOT NULL,
+    folder TEXT
 ) STRICT;
 
 -- Packets and their fan-out copies. `data` stands last: reading a state never walks a payload.

@@ -32,10 +32,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A file's text; `file` is what findings call it and what its paths are relative to."""
+    """A file's text; `file` is what findings call it and what its paths are relative to.
+
+    With `files`, the texts of the files that it names by their paths as written, no other file
+    is looked at.
+    """
 
     text: str
     file: str
+    files: Mapping[str, str] | None = None
 
     @classmethod
     def read(cls, path: Path, file: str = "") -> Source:
@@ -85,7 +90,9 @@ def check(
         if loaded.root is None:
             reports[index] = Report(source.file, list(loaded.findings))
         else:
-            drafts[index] = draft_of(source.file, loaded.root, manifests, home)
+            draft = draft_of(source.file, loaded.root, manifests, home)
+            draft.files = source.files
+            drafts[index] = draft
     whole = [draft for draft in drafts.values() if _judge(draft, quote=quote)]
     chains.ports(whole)
     chains.bots(whole)

@@ -79,13 +79,14 @@ class Draft:
     """One file and what has been found in it.
 
     `broken` holds the top-level keys whose block fails its schema. `closed` holds
-    the texts that take no template.
+    the texts that take no template. `files` stand in place of those on the disk.
     """
 
     file: str
     root: Map
     manifests: Mapping[str, Manifest]
     home: Path | None = None
+    files: Mapping[str, str] | None = None
     inputs: list[Block] = field(default_factory=list)
     nodes: dict[str, NodeBlock] = field(default_factory=dict)
     output: Block | None = None

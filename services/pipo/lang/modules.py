@@ -36,15 +36,24 @@ class Module:
 def read(path: Path) -> Module:
     """What a module defines, from its syntax tree."""
     try:
-        tree = ast.parse(read_limited(path))
-    except SyntaxError as error:
-        line = (error.text or "").strip()
-        where = f"{path.name} line {error.lineno or 1}"
-        quoted = f": `{line[:80]}`" if line else ""
-        return Module(frozenset(), f"{where}: {error.msg}{quoted}", f"{where} is not Python")
-    except (OSError, ValueError, RecursionError, MemoryError) as error:
+        raw = read_limited(path)
+    except (OSError, ValueError) as error:
         why = f"{path.name} cannot be read: {error}"
         return Module(frozenset(), why, f"{path.name} cannot be read")
+    return parsed(raw, path.name)
+
+
+def parsed(raw: bytes, name: str) -> Module:
+    """What a module's text defines; `name` is what a fault calls it."""
+    try:
+        tree = ast.parse(raw)
+    except SyntaxError as error:
+        line = (error.text or "").strip()
+        where = f"{name} line {error.lineno or 1}"
+        quoted = f": `{line[:80]}`" if line else ""
+        return Module(frozenset(), f"{where}: {error.msg}{quoted}", f"{where} is not Python")
+    except (ValueError, RecursionError, MemoryError) as error:
+        return Module(frozenset(), f"{name} cannot be read: {error}", f"{name} cannot be read")
     return Module(frozenset(name for name in _defined(tree.body) if not name.startswith("_")))
 
 

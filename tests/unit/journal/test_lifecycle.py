@@ -73,7 +73,13 @@ from tests.unit.journal.packets import AT, accepted, batched, retried, version
         (
             VersionApplied(2, 1, "ada", "human", "wider", AT),
             "version.applied",
-            {"version": 2, "was": 1, "by": "ada", "by_kind": "human", "reason": "wider"},
+            {
+                "version": 2,
+                "previous": 1,
+                "author": "ada",
+                "author_kind": "human",
+                "reason": "wider",
+            },
         ),
         (
             BatchSplit(5, (3, 2), "locked", AT),

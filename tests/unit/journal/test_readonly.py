@@ -134,7 +134,7 @@ async def copied(tmp_path: Path) -> Path:
 
 
 async def test_reads_answer_alike_through_both_libraries(tmp_path: Path) -> None:
-    from pipo.journal import reads
+    from pipo.journal import reads, versions
     from pipo.journal.readonly import open_readonly
 
     rows = await open_readonly(await copied(tmp_path))
@@ -144,7 +144,7 @@ async def test_reads_answer_alike_through_both_libraries(tmp_path: Path) -> None
         lambda r: reads.trace(r, packet_id(1)),
         lambda r: reads.counters(r),
         lambda r: reads.latency(r, ["output"]),
-        lambda r: reads.latest_version(r),
+        lambda r: versions.history(r),
         lambda r: reads.oldest_pending(r),
         lambda r: reads.events(r),
         lambda r: reads.data_of(r, packet_id(2)),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pipo.journal import reads
+from pipo.journal import reads, versions
 from pipo.journal import recover as recovery
 from pipo.journal.changes import Started, Stopped
 from pipo.journal.sqlite_journal import SqliteJournal
@@ -168,11 +168,13 @@ async def test_the_ttl_anchor_survives_all_but_a_clean_end(tmp_path: Path) -> No
 
 async def test_versions_are_kept_with_everything_they_name(journal: SqliteJournal) -> None:
     await journal.commit(version(2, source="pipo: two"))
-    newest = await reads.latest_version(journal.rows)
+    newest = await versions.latest(journal.rows)
     assert newest is not None
     assert (newest.version, newest.source, newest.hash) == (2, "pipo: two", "h2")
     assert (newest.compiled, newest.files) == (b"\x00\xffcompiled", {"a.fn.py": "x = 1\n"})
     assert (newest.author, newest.author_kind, newest.reason) == ("ada", "human", "first start")
-    assert await reads.version_source(journal.rows, 1) == "pipo: 1"
-    assert await reads.version_source(journal.rows, 3) is None
+    first = await versions.one(journal.rows, 1)
+    assert first is not None
+    assert first.source == "pipo: 1"
+    assert await versions.one(journal.rows, 3) is None
     assert await reads.input_state(journal.rows, "input") == {}

@@ -23,15 +23,14 @@ _NO_REGEX = 'is not a "regex"'
 
 def present(draft: Draft, *, quote: bool) -> None:
     """P014, P054."""
-    if (module := _module(draft)) and not _is_file(_path(draft, module)):
+    if (module := _module(draft)) and not _is_there(draft, module):
         draft.report("P014", module, f"there is no file {module.value!r}", _looked(draft, module))
     for schema in _schemas(draft):
-        path = _path(draft, schema)
-        if not _is_file(path):
+        if not _is_there(draft, schema):
             draft.report(
                 "P014", schema, f"there is no file {schema.value!r}", _looked(draft, schema)
             )
-        elif problem := _schema_fault(path):
+        elif problem := _schema_fault(draft, schema):
             why = f": {problem}" if quote else ""
             draft.report("P054", schema, f"{schema.value!r} is no JSON Schema{why}")
 
@@ -46,9 +45,9 @@ def functions(draft: Draft) -> None:
             draft.report("P012", value, message)
         return
     module = _module(draft)
-    if module is None or not _is_file(_path(draft, module)):
+    if module is None or not _is_there(draft, module):
         return
-    read = modules.read(_path(draft, module))
+    read = _read(draft, module)
     if read.fault:
         return
     for value, name in used:
@@ -62,9 +61,10 @@ def imports(draft: Draft, *, run: bool, quote: bool) -> None:
     module = _module(draft)
     if module is None or draft.has_errors():
         return
-    path = _path(draft, module)
-    read = modules.read(path)
-    fault = (read.fault if quote else read.place) or (modules.import_fault(path) if run else "")
+    read = _read(draft, module)
+    fault = read.fault if quote else read.place
+    if not fault and run:
+        fault = modules.import_fault(_path(draft, module))
     if fault:
         draft.report("P059", module, f"the module does not import: {fault}")
 
@@ -72,7 +72,7 @@ def imports(draft: Draft, *, run: bool, quote: bool) -> None:
 def named_modules(draft: Draft) -> tuple[str, ...]:
     """The functions' module as the file names it, if it is there."""
     module = _module(draft)
-    return (str(module.value),) if module and _is_file(_path(draft, module)) else ()
+    return (str(module.value),) if module and _is_there(draft, module) else ()
 
 
 def trusted(draft: Draft) -> None:
@@ -140,15 +140,33 @@ def _path(draft: Draft, text: Scalar) -> Path:
     return draft.folder / str(text.value)
 
 
-def _is_file(path: Path) -> bool:
+def _is_there(draft: Draft, text: Scalar) -> bool:
     """Whether a file is there; a name that no file can have is none."""
+    if draft.files is not None:
+        return text.value in draft.files
     try:
-        return path.is_file()
+        return _path(draft, text).is_file()
     except OSError:
         return False
 
 
+def _raw(draft: Draft, text: Scalar) -> bytes:
+    """A file's bytes. Raises: OSError, ValueError."""
+    if draft.files is not None:
+        return draft.files[str(text.value)].encode()
+    return modules.read_limited(_path(draft, text))
+
+
+def _read(draft: Draft, module: Scalar) -> modules.Module:
+    path = _path(draft, module)
+    if draft.files is None:
+        return modules.read(path)
+    return modules.parsed(draft.files[str(module.value)].encode(), path.name)
+
+
 def _looked(draft: Draft, text: Scalar) -> str:
+    if draft.files is not None:
+        return "send its text with the pipeline's, under the path that the pipeline names it by"
     return f"looked for {_path(draft, text)}; paths are relative to the pipeline's file"
 
 
@@ -159,9 +177,9 @@ def _json(path: Path) -> Any:
         return None
 
 
-def _schema_fault(path: Path) -> str:
+def _schema_fault(draft: Draft, text: Scalar) -> str:
     try:
-        schema = json.loads(modules.read_limited(path))
+        schema = json.loads(_raw(draft, text))
     except (OSError, ValueError, RecursionError) as error:
         return str(error)[:200]
     if not isinstance(schema, dict | bool):

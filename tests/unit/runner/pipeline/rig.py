@@ -26,8 +26,10 @@ from pipo.errors import PipoError
 from pipo.journal.changes import Change
 from pipo.journal.recover import PendingUnit, Recovery
 from pipo.journal.sqlite_journal import SqliteJournal
+from pipo.journal.versions import Version
 from pipo.lang.check import Source, parse
 from pipo.lang.model import Pipeline
+from pipo.lang.texts import Texts
 from pipo.payload import encode
 from pipo.telemetry.redaction import Redactor
 from pipo_runner.pipeline.assembly import Surroundings, assemble, dead_letters
@@ -35,7 +37,7 @@ from pipo_runner.pipeline.body_budget import BodyBudget
 from pipo_runner.pipeline.scopes import Scopes
 from pipo_runner.pipeline.timers import Timers
 from pipo_runner.pipeline.units import UNLOADED, Unit
-from pipo_runner.pipeline.versions import Plans
+from pipo_runner.pipeline.versions import Edition, Plans
 
 T = TypeVar("T")
 AT = 1_790_000_000_000
@@ -50,6 +52,40 @@ def pipeline_of(body: str, folder: Path = FOLDER) -> Pipeline:
     """The checked model of a pipeline `people`."""
     text = f"pipo: 1\nname: people\n{body}"
     return parse(Source(text, str(folder / "people.pipo")), registry.manifests())
+
+
+def edition_of(
+    pipeline: Pipeline, version: int = 1, *, source: str = "", folder: Path = FOLDER
+) -> Edition:
+    """A version of a pipeline, as its process runs it."""
+    return Edition(version, pipeline, Texts(source), folder)
+
+
+def stored_version(version: int, source: str, **given: Any) -> Version:
+    """A version as the journal gives it back."""
+    made: dict[str, Any] = {
+        "version": version,
+        "source": source,
+        "compiled": b"{}",
+        "files": {},
+        "hash": Texts(source, given.get("files", {})).hash,
+        "author": "human",
+        "author_kind": "human",
+        "reason": "first start",
+        "proposal": None,
+        "created_at": AT,
+        "folder": str(FOLDER),
+    }
+    return Version(**made | given)
+
+
+def stored(source: str) -> Callable[[int], Awaitable[Version | None]]:
+    """Every version has this text."""
+
+    async def version_of(version: int) -> Version:
+        return stored_version(version, source)
+
+    return version_of
 
 
 async def quiet(turns: int = 30) -> None:
@@ -390,7 +426,7 @@ class Rig:
         """The steps of these connectors, which reach outside."""
         self.budget = BodyBudget(8 * packet_limit)
         self.plans = Plans(registry.manifests(), FOLDER, self._build_step)
-        self.plans.put_in_force(self.pipeline, 1)
+        self.plans.put_in_force(edition_of(self.pipeline))
         self.around = Surroundings(
             journal=journal or cast(SqliteJournal, self.journal),
             scopes=Scopes("people", env=env or {}, secrets=secrets or {}),
@@ -431,12 +467,13 @@ class Rig:
             raise self.refuses
 
     async def _prepare(self, versions: set[int]) -> None:
-        async def source_of(version: int) -> str | None:
-            return self.sources.get(version)
+        async def version_of(version: int) -> Version | None:
+            source = self.sources.get(version)
+            return None if source is None else stored_version(version, source)
 
-        await self.plans.add_older(versions, source_of)
+        await self.plans.add_older(versions, version_of)
 
-    def _build_step(self, role: str, name: str) -> Step:
+    def _build_step(self, role: str, name: str, edition: Edition) -> Step:
         return self.outside.get(name) or FakeStep(self, name)
 
     def _log(self, level: str, message: str, **keys: Any) -> None:

@@ -27,7 +27,7 @@ from pipo_runner.pipeline.resuming import take_up
 from pipo_runner.pipeline.units import UNLOADED, Unit
 from tests.unit.journal.conftest import open_quick
 from tests.unit.journal.packets import accepted, copy_id, fanned_out, packet_id, stepped, version
-from tests.unit.runner.pipeline.rig import AT, PLAIN, Rig, pending, quiet, until
+from tests.unit.runner.pipeline.rig import AT, PLAIN, Rig, edition_of, pending, quiet, until
 from tests.unit.runner.pipeline.test_resuming import recovery
 
 PARKS = f"{PLAIN}delivered: {{ check: external, within: 1h }}\n"
@@ -814,7 +814,7 @@ async def test_another_check_is_named(journal: SqliteJournal) -> None:
 async def test_another_check_of_a_packet_on_its_way_is_named(journal: SqliteJournal) -> None:
     await journal.commit(accepted(1, version=2, cursor="$output"))
     rig = Rig(PLAIN, journal=journal)
-    rig.plans.put_in_force(rig.pipeline, 2)
+    rig.plans.put_in_force(edition_of(rig.pipeline, 2))
     rig.parts.pending.add(_unit(packet_id(1), version=2))
     with pytest.raises(InvalidState, match="its version v2 has check: ack"):
         await rig.parts.acks.ack(packet_id(1), "ada")

@@ -21,7 +21,7 @@ from pipo_runner.pipeline import batching
 from pipo_runner.pipeline.failures import DataDamaged
 from pipo_runner.pipeline.recovery import unit_of
 from pipo_runner.pipeline.units import UNLOADED
-from tests.unit.runner.pipeline.rig import AT, Rig, pending, quiet, until
+from tests.unit.runner.pipeline.rig import AT, Rig, pending, quiet, stored, until
 from tests.unit.runner.pipeline.test_resuming import resumed
 from tests.unit.runner.pipeline.test_verification import Checker
 
@@ -213,11 +213,7 @@ async def test_flushes_follow_each_other_while_the_next_collects() -> None:
 
 async def test_each_version_has_batches_of_its_own() -> None:
     rig = Rig(batched(2, "1h"), auto=True)
-
-    async def source(version: int) -> str:
-        return "pipo: 1\nname: people" + batched(2, "1h")
-
-    await rig.plans.add_older({0}, source)
+    await rig.plans.add_older({0}, stored("pipo: 1\nname: people" + batched(2, "1h")))
     units = [unit_of(pending(n, version=n % 2)) for n in range(5)]
     for unit in units:
         rig.parts.pending.add(unit)

@@ -26,7 +26,7 @@ from tests.unit.runner.pipeline.drawn_graphs import (
     is_refused,
     verdict,
 )
-from tests.unit.runner.pipeline.rig import NOTHING, Rig, pipeline_of
+from tests.unit.runner.pipeline.rig import NOTHING, Rig, edition_of, pipeline_of
 
 pytestmark = pytest.mark.slow
 
@@ -60,7 +60,8 @@ class Run:
             outside=("file",),
             opened=False,
         )
-        self.rig.around.plans.put_in_force(self.rig.pipeline, 1)
+        self.rig.around.plans.forget(1)
+        self.rig.around.plans.put_in_force(edition_of(self.rig.pipeline, 1))
         self.rig.output.answer = self._write
         settled = self.rig.parts.pending.on_settled
 

@@ -12,7 +12,7 @@ from pipo.connectors.contract import Accepted, RefusedArrival, RejectedArrival, 
 from pipo.errors import Unavailable
 from pipo.journal import changes as journaled
 from pipo.journal import reads
-from tests.unit.runner.pipeline.rig import PLAIN, TABLE, Rig, quiet
+from tests.unit.runner.pipeline.rig import PLAIN, TABLE, Rig, edition_of, quiet
 
 RULED = f"""
 input:
@@ -212,7 +212,7 @@ async def test_a_group_is_answered_in_order_and_committed_at_once() -> None:
 async def test_a_packet_keeps_the_version_it_arrived_under() -> None:
     rig = Rig(auto=True)
     await rig.parts.intake.take([rig.arrival(1)])
-    rig.plans.put_in_force(rig.pipeline, 2)
+    rig.plans.put_in_force(edition_of(rig.pipeline, 2))
     await rig.parts.intake.take([rig.arrival(2)])
     assert [c.version for c in rig.journal.of(journaled.Accepted)] == [1, 2]
 

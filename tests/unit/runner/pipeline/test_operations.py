@@ -21,7 +21,7 @@ from pipo_runner.pipeline.resuming import loader
 from pipo_runner.pipeline.units import Unit
 from tests.unit.journal.conftest import open_quick
 from tests.unit.journal.packets import AT, accepted, looped, packet_id, version
-from tests.unit.runner.pipeline.rig import TABLE, Rig, quiet
+from tests.unit.runner.pipeline.rig import TABLE, Rig, edition_of, quiet
 
 PLAIN = (
     f"buffer: {{ max: 4 }}\ninput: {{ via: push }}\n"
@@ -309,7 +309,7 @@ async def test_a_step_that_its_version_does_not_have(queue: Queue, every: bool) 
 
 
 async def test_the_plan_of_an_older_version_is_made_when_it_is_needed(queue: Queue) -> None:
-    queue.rig.plans.put_in_force(queue.rig.pipeline, 2)
+    queue.rig.plans.put_in_force(edition_of(queue.rig.pipeline, 2))
     queue.rig.plans._plans.pop(1)
     late = PacketError("node.failed", "it broke", None, "second", 1)
     await queue.journal.commit(accepted(1, data=b'{"n":3}'), died(1, late))

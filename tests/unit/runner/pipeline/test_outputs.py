@@ -10,7 +10,7 @@ import pytest
 from pipo.connectors.contract import Output
 from pipo.errors import InvalidState
 from pipo_runner.pipeline.outputs import Outputs
-from tests.unit.runner.pipeline.rig import PLAIN, FakeOutput, Rig, pipeline_of
+from tests.unit.runner.pipeline.rig import PLAIN, FakeOutput, Rig, edition_of, pipeline_of
 
 
 class Built:
@@ -52,7 +52,7 @@ async def test_a_packet_goes_where_its_version_says() -> None:
     rig = Rig()
     older = rig.plans.current()
     to_file = PLAIN.replace("sqlite", "file").replace(", table: people, create: true", "")
-    newer = rig.plans.put_in_force(pipeline_of(to_file), 2)
+    newer = rig.plans.put_in_force(edition_of(pipeline_of(to_file), 2))
     built = Built()
     outputs = Outputs(built)
     await outputs.open(rig.plans.outputs(), {})

@@ -17,7 +17,15 @@ from pipo.journal.changes import (
 )
 from pipo_runner.pipeline.steps import Steps
 from pipo_runner.pipeline.units import Unit
-from tests.unit.runner.pipeline.rig import TABLE, FakeOutsideStep, Rig, quiet, until
+from tests.unit.runner.pipeline.rig import (
+    TABLE,
+    FakeOutsideStep,
+    Rig,
+    edition_of,
+    pipeline_of,
+    quiet,
+    until,
+)
 
 ASKS = f"""
 input: {{ via: push }}
@@ -299,14 +307,15 @@ class Counted:
 async def test_each_step_is_built_once_and_only_what_reaches_outside_is_opened() -> None:
     made: list[Counted] = []
 
-    def build(role: str, name: str) -> Counted:
+    def build(role: str, name: str, edition: object) -> Counted:
         made.append(Counted(pure=name == "log"))
         return made[-1]
 
     steps = Steps(build)  # type: ignore[arg-type]
-    assert steps.of("tap", "file") is steps.of("tap", "file")
-    assert steps.of("tap", "http") is not steps.of("transform", "http")
-    steps.of("tap", "log")
+    first = edition_of(pipeline_of(ASKS))
+    assert steps.of("tap", "file", first) is steps.of("tap", "file", first)
+    assert steps.of("tap", "http", first) is not steps.of("transform", "http", first)
+    steps.of("tap", "log", first)
     await steps.open()
     await steps.close()
     assert [one.calls for one in made] == [["open", "close"]] * 3 + [[]]

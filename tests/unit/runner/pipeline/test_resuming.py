@@ -12,7 +12,7 @@ from pipo.journal.recover import PendingUnit, Recovery
 from pipo.payload import encode
 from pipo.rpc.stubs.checker_pb2 import Verdict
 from pipo_runner.pipeline.resuming import take_up
-from tests.unit.runner.pipeline.rig import AT, PLAIN, Rig, pending, quiet
+from tests.unit.runner.pipeline.rig import AT, PLAIN, Rig, edition_of, pending, quiet
 from tests.unit.runner.pipeline.test_verification import CHECKED, Checker
 
 KEYED = """
@@ -229,7 +229,7 @@ async def test_new_packets_come_behind_the_recovered() -> None:
 async def test_a_unit_runs_on_the_version_it_is_pinned_to(version: int) -> None:
     old = pending(1, version=version, cursor="$verify", write_no=1, result=b"{}")
     rig = Rig(PLAIN, auto=True, recovery=recovery(old))
-    rig.plans.put_in_force(Rig(CHECKED).pipeline, 2)
+    rig.plans.put_in_force(edition_of(Rig(CHECKED).pipeline, 2))
     stored = {"name": "Ada"}
     rig.stored["u1"] = stored
     rows = await take_up([old], rig.around, rig.parts)

@@ -20,7 +20,7 @@ from pipo.errors import Unavailable
 from pipo.journal import changes as journaled
 from pipo_runner.pipeline.recovery import unit_of
 from pipo_runner.pipeline.writing import GROUP_BYTES_LIMIT, GROUP_UNITS_LIMIT
-from tests.unit.runner.pipeline.rig import AT, PLAIN, FakeOutput, Rig, pending, quiet, until
+from tests.unit.runner.pipeline.rig import AT, PLAIN, FakeOutput, Rig, pending, quiet, stored, until
 
 KEYED = """
 input: { via: push }
@@ -392,17 +392,17 @@ async def test_each_version_writes_through_its_own_connector() -> None:
     """Also where both versions name one path: it is not one place, and never one group."""
     rig = Rig(auto=True)
     older = rig.outputs["file"] = FakeOutput()
-    await rig.plans.add_older({0}, lambda version: _source("to: file, with: { path: ./people.db }"))
+    to_file = "to: file, with: { path: ./people.db }"
+    source = (
+        f"pipo: 1\nname: people\ninput: {{ via: push }}\noutput: {{ from: input, {to_file} }}\n"
+    )
+    await rig.plans.add_older({0}, stored(source))
     units = [unit_of(pending(1, version=0)), unit_of(pending(2))]
     for unit in units:
         rig.parts.pending.add(unit)
         rig.parts.executor.enqueue(unit)
     await rig.settle()
     assert (older.written, rig.output.written) == (["u1"], ["u2"])
-
-
-async def _source(output: str) -> str:
-    return f"pipo: 1\nname: people\ninput: {{ via: push }}\noutput: {{ from: input, {output} }}\n"
 
 
 async def test_rules_see_the_key_that_the_write_would_have() -> None:
