@@ -1,6 +1,6 @@
 """Intake: from an arrival to a packet on disk.
 
-Order of the gates: run state, buffer, rules, journal, answer (edge 1). Nothing
+Order of the gates: run state, buffer, schema, rules, journal, answer (edge 1). Nothing
 is answered before the commit that holds it. What was handed over before passes no
 gate again: it has its packet (`inbox`).
 """
@@ -234,6 +234,9 @@ class PipelineIntake:
                 f"engine.packet_limit ({self._limit})"
             )
             return b"null", Failure("input.invalid", arrival.input, message, 1, rule="size")
+        schema = plan.input_schemas.get(arrival.input)
+        if schema is not None and (why := schema.fault(arrival.data)) is not None:
+            return raw, Failure("input.schema", arrival.input, f"schema: {why}", 1, rule="schema")
         rules = plan.input_rules[arrival.input]
         if not rules.rules:
             return raw, None

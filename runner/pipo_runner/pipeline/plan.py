@@ -10,11 +10,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 from pipo.connectors.contract import Manifest, OutsideStep, PureStep, Step, StepCall
+from pipo.errors import InvalidState
 from pipo.lang import steps
 from pipo.lang.expressions import Expression, compile_expression
+from pipo.lang.json_schema import BadSchema, JsonSchema
 from pipo.lang.model import ErrorPolicy, Loop, Node, Pipeline, Then
 from pipo.lang.templates import Template, compile_template
 from pipo_runner.pipeline.rendering import Settings
@@ -88,6 +91,7 @@ class PlannedNode:
         return self.kind in ("filter", "route")
 
 
+NO_TEXTS: Final[Mapping[str, str]] = MappingProxyType({})
 EXTERNAL: Final = "external"
 # A route's condition that always holds.
 ELSE: Final = "else"
@@ -126,6 +130,7 @@ class Plan:
     nodes: Mapping[str, PlannedNode]
     first_step: Mapping[str, Way]
     input_rules: Mapping[str, Rules]
+    input_schemas: Mapping[str, JsonSchema]
     output_settings: Settings
     output_rules: Rules
     output_uses_meta: bool
@@ -162,10 +167,13 @@ def make_plan(
     folder: Path,
     files: Path | None = None,
     build_step: Callable[[str, str], Step],
+    texts: Mapping[str, str] = NO_TEXTS,
 ) -> Plan:
     """Compiles a checked pipeline. `build_step(role, name)` makes a connector's step.
 
-    `folder` is its file's, `files` where its inputs keep what they fetch.
+    `folder` is its file's, `files` where its inputs keep what they fetch, `texts` what it is
+    made with besides: the text of each file that it names, by the path as written.
+    Raises: InvalidState, if a text is missing or is not what it was when it was checked.
     """
     ways = _ways(pipeline)
     compiled: Compile = partial(Settings, folder=folder, files=files)
@@ -184,6 +192,7 @@ def make_plan(
         nodes=nodes,
         first_step={entry.name: ways[entry.name] for entry in pipeline.inputs},
         input_rules={entry.name: Rules.compile(entry.validate) for entry in pipeline.inputs},
+        input_schemas=_schemas(pipeline, texts),
         output_settings=output_settings,
         output_rules=rules,
         output_uses_meta="meta" in output_settings.names or rules_use_meta,
@@ -197,6 +206,23 @@ def make_plan(
             **{f"input:{i.name}": _message(i.on_invalid.message) for i in pipeline.inputs},
         },
     )
+
+
+def _schemas(pipeline: Pipeline, texts: Mapping[str, str]) -> dict[str, JsonSchema]:
+    """The schemas of the inputs that have one."""
+    found: dict[str, JsonSchema] = {}
+    for entry in pipeline.inputs:
+        if entry.schema is None:
+            continue
+        try:
+            found[entry.name] = JsonSchema(texts[entry.schema])
+        except (KeyError, BadSchema) as error:
+            why = "is not kept with it" if isinstance(error, KeyError) else f"is unusable: {error}"
+            raise InvalidState(
+                f"the schema {entry.schema!r} of this version's input '{entry.name}' {why}",
+                hint="edit the pipeline's file: a file that has changed is what a start runs",
+            ) from error
+    return found
 
 
 def _message(text: str | None) -> Template | None:

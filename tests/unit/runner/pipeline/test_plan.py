@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 
 from pipo.connectors import registry
 from pipo.connectors.contract import StepCall
+from pipo.errors import InvalidState
+from pipo.lang.check import Source, restore
 from pipo_runner.pipeline.plan import FILTERED, SAME, Branch, Fork, Plan, Rules, make_plan
 from tests.unit.runner.pipeline.rig import FOLDER, PLAIN, TABLE, pipeline_of
 
@@ -163,3 +166,37 @@ def test_a_universal_check_has_no_settings() -> None:
     plan = plan_of(PLAIN + "delivered: { check: none }\n")
     assert plan.check == "none"
     assert plan.check_settings.constant == {}
+
+
+SCHEMED = f"""
+input: {{ via: push, schema: ./age.json }}
+output: {{ from: input, {TABLE} }}
+"""
+
+
+def schemed(**texts: str) -> Plan:
+    return make_plan(
+        # Not checked: the file of an older version may be gone.
+        restore(Source(f"pipo: 1\nname: people\n{SCHEMED}", "people.pipo")),
+        3,
+        manifests=registry.manifests(),
+        folder=FOLDER,
+        build_step=lambda role, name: Echo(),  # type: ignore[arg-type, return-value]
+        texts={f"./{name}.json": text for name, text in texts.items()},
+    )
+
+
+def test_a_schema_is_the_text_that_is_kept_with_the_version() -> None:
+    schema = schemed(age='{"type": "integer"}').input_schemas["input"]
+    assert schema.fault(3) is None
+    assert schema.fault("3") == 'data: "3" is not of type "integer"'
+
+
+@pytest.mark.parametrize(
+    ("texts", "why"), [({}, "is not kept with it"), ({"age": "{"}, "is unusable: Expecting")]
+)
+def test_a_version_without_its_schema_is_refused(texts: dict[str, str], why: str) -> None:
+    with pytest.raises(
+        InvalidState, match=re.escape(f"'./age.json' of this version's input 'input' {why}")
+    ):
+        schemed(**texts)
