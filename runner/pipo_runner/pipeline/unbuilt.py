@@ -5,7 +5,7 @@ from __future__ import annotations
 from pipo.connectors import registry as connectors
 from pipo.connectors.contract import UNIVERSAL_CHECKS
 from pipo.errors import InvalidState
-from pipo.lang.model import Pipeline, Retention
+from pipo.lang.model import Pipeline
 
 
 def refuse_unbuilt(pipeline: Pipeline) -> None:
@@ -34,6 +34,4 @@ def later(pipeline: Pipeline) -> list[tuple[str, bool]]:
         ("fn modules", pipeline.fn is not None),
         ("lifetime", pipeline.lifetime is not None),
         ("agent nodes", "agent" in kinds),
-        ("retention", pipeline.retention != Retention()),
-        ("input schema", any(entry.schema is not None for entry in pipeline.inputs)),
     ]

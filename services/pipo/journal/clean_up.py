@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pipo.clock import Clock
+from pipo.errors import Unavailable
 from pipo.journal.changes import (
     DEAD_LETTERED,
     DELIVERED,
@@ -64,6 +65,10 @@ ORDER BY settled_at, rowid LIMIT ?5
 """
 # Packets among them.
 SETTLED_PACKETS: Final = SETTLED_UNITS.replace("WHERE", "WHERE root IS NULL AND", 1)
+
+
+class NoRoom(Unavailable):
+    """The disk has no room for what a compaction needs while it runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +123,10 @@ class CleanUp:
     async def compact(self) -> bool:
         """Gives free space back, at most once a day; whether it did (edge 339).
 
-        Raises: Unavailable, when the journal is too busy; JournalFailed.
+        No full VACUUM follows: it would copy the whole journal, and hold up every commit
+        meanwhile, to win what half-filled pages hold; rows go oldest first, so few are.
+        Raises: NoRoom, with a disk too full for a step; Unavailable, when the journal is too
+            busy; JournalFailed.
         """
         now = self._clock.now_ms()
         found = await self._journal.rows.rows(
@@ -131,6 +139,7 @@ class CleanUp:
             return False
         if now - last < DAY_MS:
             return False
+        await self._require_room()
         await self._give_back()
         # The file shrinks with a fold that meets no newer frame; at worst a later one does it.
         for _ in range(FOLD_ATTEMPTS):
@@ -138,6 +147,20 @@ class CleanUp:
                 break
         await self._journal.commit(Compacted(now))
         return True
+
+    async def _require_room(self) -> None:
+        """The pages that a step moves lie in the WAL and in the database until they are folded.
+
+        Raises: NoRoom.
+        """
+        ((free,),) = await self._journal.rows.rows("PRAGMA freelist_count")
+        ((page_bytes,),) = await self._journal.rows.rows("PRAGMA page_size")
+        needed, there = 2 * min(free, PAGES_MAX) * page_bytes, self._journal.disk_left()
+        if there < needed:
+            raise NoRoom(
+                f"compacting the journal needs {needed:,} bytes and its disk has {there:,} left",
+                hint="it is tried again; make room on the disk",
+            )
 
     async def _give_back(self) -> None:
         """Returns all free pages, as long as that gets on: others free and take some meanwhile."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -74,6 +75,8 @@ class Journal(Protocol):
     async def give_back(self, pages: int) -> int: ...
 
     async def fold(self) -> bool: ...
+
+    def disk_left(self) -> int: ...
 
     async def wait_beyond(self, seq: int, timeout_s: float) -> int: ...
 
@@ -220,6 +223,11 @@ class SqliteJournal:
                 f"the write-ahead log in {self._folder} cannot be folded now: {error}",
                 hint="it is tried again; look at the disk if it repeats",
             ) from error
+
+    def disk_left(self) -> int:
+        """The bytes that the journal may still take on its disk."""
+        room = os.statvfs(self._folder)
+        return room.f_bavail * room.f_frsize
 
     # ── watching ─────────────────────────────────────────────────────────────
 

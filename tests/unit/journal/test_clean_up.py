@@ -13,7 +13,7 @@ import pytest
 from pipo.clock import SystemClock
 from pipo.journal import clean_up, reads
 from pipo.journal.changes import Change, Stopped
-from pipo.journal.clean_up import Cleaned, CleanUp
+from pipo.journal.clean_up import Cleaned, CleanUp, NoRoom
 from pipo.journal.sheet import IllegalChange
 from pipo.journal.sqlite_journal import Fenced, JournalFailed, SqliteJournal
 from pipo.lang.model import Retention
@@ -244,6 +244,22 @@ async def test_the_first_start_only_starts_the_clock(tmp_path: Path) -> None:
     assert before - after > 400
     assert await journal.rows.rows("PRAGMA freelist_count") == [(0,)]
     assert not await CleanUp(journal, days(2.5)).compact()
+    assert await CleanUp(journal, days(3)).compact()
+    await journal.close(clean=True)
+
+
+async def test_a_full_disk_puts_a_compaction_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = await filled_and_deleted(tmp_path)
+    await CleanUp(journal, days(1)).compact()
+    monkeypatch.setattr(journal, "disk_left", lambda: 99_999)
+    before = await journal.rows.rows("PRAGMA freelist_count")
+    with pytest.raises(NoRoom, match=r"needs 4,\d{3},\d{3} bytes and its disk has 99,999 left"):
+        await CleanUp(journal, days(3)).compact()
+    assert await journal.rows.rows("PRAGMA freelist_count") == before
+    monkeypatch.undo()
+    assert journal.disk_left() > 0
     assert await CleanUp(journal, days(3)).compact()
     await journal.close(clean=True)
 
