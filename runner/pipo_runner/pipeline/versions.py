@@ -264,4 +264,5 @@ class Plans:
             folder=edition.folder,
             files=self._files,
             build_step=lambda role, name: self._build_step(role, name, edition),
+            texts=edition.texts.files,
         )

@@ -12,13 +12,12 @@ from typing import Any
 from pipo.lang import modules
 from pipo.lang.document import Scalar
 from pipo.lang.draft import Draft, literal_of, text_of
-from pipo.lang.json_schema import compiled
+from pipo.lang.json_schema import JsonSchema
 from pipo.lang.rules.names import FUNCTION
 from pipo.lang.suggest import one_of
 
 ORIGIN = ".pipo-origin.json"
 TRUST = "trust.json"
-_NO_REGEX = 'is not a "regex"'
 
 
 def present(draft: Draft, *, quote: bool) -> None:
@@ -179,16 +178,9 @@ def _json(path: Path) -> Any:
 
 def _schema_fault(draft: Draft, text: Scalar) -> str:
     try:
-        schema = json.loads(_raw(draft, text))
-    except (OSError, ValueError, RecursionError) as error:
+        JsonSchema(_raw(draft, text))
+    except OSError as error:
         return str(error)[:200]
-    if not isinstance(schema, dict | bool):
-        return "it must be an object or a boolean"
-    try:
-        compiled(schema)
-    except Exception as error:
-        why = (getattr(error, "message", "") or str(error)).splitlines()[0][:200]
-        # It runs in linear time, so some patterns that are right elsewhere are not here.
-        limit = "; there is no look-around and no back-reference" if why.endswith(_NO_REGEX) else ""
-        return why + limit
+    except ValueError as error:
+        return str(error)
     return ""

@@ -85,6 +85,8 @@ def test_modules_are_imported_only_on_request(folder: Folder) -> None:
         ('{"$ref": "#/$defs/a", "$defs": {"a": {"type": "string"}}}', []),
         ('{"$ref": "#/$defs/b"}', ["P054"]),
         ('{"$ref": "file:///etc/hostname"}', ["P054"]),
+        ('{"$ref": "#"}', ["P054"]),
+        ('{"maximum": NaN}', ["P054"]),
     ],
 )
 def test_schema_files(folder: Folder, schema: str, expected: list[str]) -> None:
