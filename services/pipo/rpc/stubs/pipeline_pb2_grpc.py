@@ -107,6 +107,31 @@ class PipelineStub:
                 request_serializer=pipo_dot_v1_dot_pipo__pb2.PurgeRequest.SerializeToString,
                 response_deserializer=pipo_dot_v1_dot_pipo__pb2.PurgeReply.FromString,
                 _registered_method=True)
+        self.ListVersions = channel.unary_unary(
+                '/pipo.v1.Pipeline/ListVersions',
+                request_serializer=pipo_dot_v1_dot_pipo__pb2.ListVersionsRequest.SerializeToString,
+                response_deserializer=pipo_dot_v1_dot_pipo__pb2.ListVersionsReply.FromString,
+                _registered_method=True)
+        self.GetVersion = channel.unary_unary(
+                '/pipo.v1.Pipeline/GetVersion',
+                request_serializer=pipo_dot_v1_dot_pipo__pb2.GetVersionRequest.SerializeToString,
+                response_deserializer=pipo_dot_v1_dot_pipo__pb2.VersionText.FromString,
+                _registered_method=True)
+        self.Diff = channel.unary_unary(
+                '/pipo.v1.Pipeline/Diff',
+                request_serializer=pipo_dot_v1_dot_pipo__pb2.DiffRequest.SerializeToString,
+                response_deserializer=pipo_dot_v1_dot_pipo__pb2.DiffReply.FromString,
+                _registered_method=True)
+        self.Rollback = channel.unary_unary(
+                '/pipo.v1.Pipeline/Rollback',
+                request_serializer=pipo_dot_v1_dot_pipo__pb2.RollbackRequest.SerializeToString,
+                response_deserializer=pipo_dot_v1_dot_pipo__pb2.RollbackReply.FromString,
+                _registered_method=True)
+        self.Apply = channel.unary_unary(
+                '/pipo.v1.Pipeline/Apply',
+                request_serializer=pipo_dot_v1_dot_pipo__pb2.ApplyRequest.SerializeToString,
+                response_deserializer=pipo_dot_v1_dot_pipo__pb2.ApplyReply.FromString,
+                _registered_method=True)
         self.ListPackets = channel.unary_unary(
                 '/pipo.v1.Pipeline/ListPackets',
                 request_serializer=pipo_dot_v1_dot_pipo__pb2.ListPacketsRequest.SerializeToString,
@@ -235,6 +260,36 @@ class PipelineServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListVersions(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetVersion(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Diff(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Rollback(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Apply(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListPackets(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -352,6 +407,31 @@ def add_PipelineServicer_to_server(servicer, server):
                     servicer.Purge,
                     request_deserializer=pipo_dot_v1_dot_pipo__pb2.PurgeRequest.FromString,
                     response_serializer=pipo_dot_v1_dot_pipo__pb2.PurgeReply.SerializeToString,
+            ),
+            'ListVersions': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListVersions,
+                    request_deserializer=pipo_dot_v1_dot_pipo__pb2.ListVersionsRequest.FromString,
+                    response_serializer=pipo_dot_v1_dot_pipo__pb2.ListVersionsReply.SerializeToString,
+            ),
+            'GetVersion': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetVersion,
+                    request_deserializer=pipo_dot_v1_dot_pipo__pb2.GetVersionRequest.FromString,
+                    response_serializer=pipo_dot_v1_dot_pipo__pb2.VersionText.SerializeToString,
+            ),
+            'Diff': grpc.unary_unary_rpc_method_handler(
+                    servicer.Diff,
+                    request_deserializer=pipo_dot_v1_dot_pipo__pb2.DiffRequest.FromString,
+                    response_serializer=pipo_dot_v1_dot_pipo__pb2.DiffReply.SerializeToString,
+            ),
+            'Rollback': grpc.unary_unary_rpc_method_handler(
+                    servicer.Rollback,
+                    request_deserializer=pipo_dot_v1_dot_pipo__pb2.RollbackRequest.FromString,
+                    response_serializer=pipo_dot_v1_dot_pipo__pb2.RollbackReply.SerializeToString,
+            ),
+            'Apply': grpc.unary_unary_rpc_method_handler(
+                    servicer.Apply,
+                    request_deserializer=pipo_dot_v1_dot_pipo__pb2.ApplyRequest.FromString,
+                    response_serializer=pipo_dot_v1_dot_pipo__pb2.ApplyReply.SerializeToString,
             ),
             'ListPackets': grpc.unary_unary_rpc_method_handler(
                     servicer.ListPackets,
@@ -767,6 +847,141 @@ class Pipeline:
             '/pipo.v1.Pipeline/Purge',
             pipo_dot_v1_dot_pipo__pb2.PurgeRequest.SerializeToString,
             pipo_dot_v1_dot_pipo__pb2.PurgeReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListVersions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pipo.v1.Pipeline/ListVersions',
+            pipo_dot_v1_dot_pipo__pb2.ListVersionsRequest.SerializeToString,
+            pipo_dot_v1_dot_pipo__pb2.ListVersionsReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetVersion(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pipo.v1.Pipeline/GetVersion',
+            pipo_dot_v1_dot_pipo__pb2.GetVersionRequest.SerializeToString,
+            pipo_dot_v1_dot_pipo__pb2.VersionText.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Diff(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pipo.v1.Pipeline/Diff',
+            pipo_dot_v1_dot_pipo__pb2.DiffRequest.SerializeToString,
+            pipo_dot_v1_dot_pipo__pb2.DiffReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Rollback(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pipo.v1.Pipeline/Rollback',
+            pipo_dot_v1_dot_pipo__pb2.RollbackRequest.SerializeToString,
+            pipo_dot_v1_dot_pipo__pb2.RollbackReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Apply(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pipo.v1.Pipeline/Apply',
+            pipo_dot_v1_dot_pipo__pb2.ApplyRequest.SerializeToString,
+            pipo_dot_v1_dot_pipo__pb2.ApplyReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -57,6 +57,11 @@ class PipelineStub:
     ListDeadLetters: _grpc.UnaryUnaryMultiCallable[_pipo_pb2.ListDeadLettersRequest, _pipo_pb2.ListPacketsReply]
     Replay: _grpc.UnaryUnaryMultiCallable[_pipo_pb2.ReplayRequest, _pipo_pb2.ReplayReply]
     Purge: _grpc.UnaryUnaryMultiCallable[_pipo_pb2.PurgeRequest, _pipo_pb2.PurgeReply]
+    ListVersions: _grpc.UnaryUnaryMultiCallable[_pipo_pb2.ListVersionsRequest, _pipo_pb2.ListVersionsReply]
+    GetVersion: _grpc.UnaryUnaryMultiCallable[_pipo_pb2.GetVersionRequest, _pipo_pb2.VersionText]
+    Diff: _grpc.UnaryUnaryMultiCallable[_pipo_pb2.DiffRequest, _pipo_pb2.DiffReply]
+    Rollback: _grpc.UnaryUnaryMultiCallable[_pipo_pb2.RollbackRequest, _pipo_pb2.RollbackReply]
+    Apply: _grpc.UnaryUnaryMultiCallable[_pipo_pb2.ApplyRequest, _pipo_pb2.ApplyReply]
     ListPackets: _grpc.UnaryUnaryMultiCallable[_pipo_pb2.ListPacketsRequest, _pipo_pb2.ListPacketsReply]
     Inspect: _grpc.UnaryUnaryMultiCallable[_pipo_pb2.InspectRequest, _packet_pb2.Trace]
     ListEvents: _grpc.UnaryUnaryMultiCallable[_pipo_pb2.ListEventsRequest, _pipo_pb2.ListEventsReply]
@@ -89,6 +94,11 @@ class PipelineAsyncStub(PipelineStub):
     ListDeadLetters: _aio.UnaryUnaryMultiCallable[_pipo_pb2.ListDeadLettersRequest, _pipo_pb2.ListPacketsReply]  # type: ignore[assignment]
     Replay: _aio.UnaryUnaryMultiCallable[_pipo_pb2.ReplayRequest, _pipo_pb2.ReplayReply]  # type: ignore[assignment]
     Purge: _aio.UnaryUnaryMultiCallable[_pipo_pb2.PurgeRequest, _pipo_pb2.PurgeReply]  # type: ignore[assignment]
+    ListVersions: _aio.UnaryUnaryMultiCallable[_pipo_pb2.ListVersionsRequest, _pipo_pb2.ListVersionsReply]  # type: ignore[assignment]
+    GetVersion: _aio.UnaryUnaryMultiCallable[_pipo_pb2.GetVersionRequest, _pipo_pb2.VersionText]  # type: ignore[assignment]
+    Diff: _aio.UnaryUnaryMultiCallable[_pipo_pb2.DiffRequest, _pipo_pb2.DiffReply]  # type: ignore[assignment]
+    Rollback: _aio.UnaryUnaryMultiCallable[_pipo_pb2.RollbackRequest, _pipo_pb2.RollbackReply]  # type: ignore[assignment]
+    Apply: _aio.UnaryUnaryMultiCallable[_pipo_pb2.ApplyRequest, _pipo_pb2.ApplyReply]  # type: ignore[assignment]
     ListPackets: _aio.UnaryUnaryMultiCallable[_pipo_pb2.ListPacketsRequest, _pipo_pb2.ListPacketsReply]  # type: ignore[assignment]
     Inspect: _aio.UnaryUnaryMultiCallable[_pipo_pb2.InspectRequest, _packet_pb2.Trace]  # type: ignore[assignment]
     ListEvents: _aio.UnaryUnaryMultiCallable[_pipo_pb2.ListEventsRequest, _pipo_pb2.ListEventsReply]  # type: ignore[assignment]
@@ -202,6 +212,41 @@ class PipelineServicer(metaclass=_abc_1.ABCMeta):
         request: _pipo_pb2.PurgeRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_pipo_pb2.PurgeReply, _abc.Awaitable[_pipo_pb2.PurgeReply]]: ...
+
+    @_abc_1.abstractmethod
+    def ListVersions(
+        self,
+        request: _pipo_pb2.ListVersionsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pipo_pb2.ListVersionsReply, _abc.Awaitable[_pipo_pb2.ListVersionsReply]]: ...
+
+    @_abc_1.abstractmethod
+    def GetVersion(
+        self,
+        request: _pipo_pb2.GetVersionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pipo_pb2.VersionText, _abc.Awaitable[_pipo_pb2.VersionText]]: ...
+
+    @_abc_1.abstractmethod
+    def Diff(
+        self,
+        request: _pipo_pb2.DiffRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pipo_pb2.DiffReply, _abc.Awaitable[_pipo_pb2.DiffReply]]: ...
+
+    @_abc_1.abstractmethod
+    def Rollback(
+        self,
+        request: _pipo_pb2.RollbackRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pipo_pb2.RollbackReply, _abc.Awaitable[_pipo_pb2.RollbackReply]]: ...
+
+    @_abc_1.abstractmethod
+    def Apply(
+        self,
+        request: _pipo_pb2.ApplyRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pipo_pb2.ApplyReply, _abc.Awaitable[_pipo_pb2.ApplyReply]]: ...
 
     @_abc_1.abstractmethod
     def ListPackets(

@@ -1179,6 +1179,474 @@ class PurgeReply(_message.Message):
 Global___PurgeReply: _TypeAlias = PurgeReply  # noqa: Y015
 
 @_typing.final
+class ListVersionsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PIPELINE_FIELD_NUMBER: _builtins.int
+    pipeline: _builtins.str
+    def __init__(
+        self,
+        *,
+        pipeline: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["pipeline", b"pipeline"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListVersionsRequest: _TypeAlias = ListVersionsRequest  # noqa: Y015
+
+@_typing.final
+class Version(_message.Message):
+    """A definition that ran, or runs."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class FilesEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    VERSION_FIELD_NUMBER: _builtins.int
+    HASH_FIELD_NUMBER: _builtins.int
+    AUTHOR_FIELD_NUMBER: _builtins.int
+    AUTHOR_KIND_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    PROPOSAL_FIELD_NUMBER: _builtins.int
+    FILES_FIELD_NUMBER: _builtins.int
+    CREATED_AT_FIELD_NUMBER: _builtins.int
+    PENDING_FIELD_NUMBER: _builtins.int
+    version: _builtins.int
+    hash: _builtins.str
+    """SHA-256 of its texts, hexadecimal."""
+    author: _builtins.str
+    """Who brought it."""
+    author_kind: _builtins.str
+    """human or agent."""
+    reason: _builtins.str
+    """Why: `first start`, `file changed`, `file moved`, `applied`, `rollback to v1`, or what was said."""
+    proposal: _builtins.str
+    created_at: _builtins.int
+    pending: _builtins.int
+    """Pending packets that are pinned to it."""
+    @_builtins.property
+    def files(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """The SHA-256 of each file it is made with, by its path as the pipeline writes it."""
+
+    def __init__(
+        self,
+        *,
+        version: _builtins.int = ...,
+        hash: _builtins.str = ...,
+        author: _builtins.str = ...,
+        author_kind: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        proposal: _builtins.str | None = ...,
+        files: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        created_at: _builtins.int = ...,
+        pending: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_proposal", b"_proposal", "proposal", b"proposal"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_proposal", b"_proposal", "author", b"author", "author_kind", b"author_kind", "created_at", b"created_at", "files", b"files", "hash", b"hash", "pending", b"pending", "proposal", b"proposal", "reason", b"reason", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__proposal: _TypeAlias = _typing.Literal["proposal"]  # noqa: Y015
+    _WhichOneofArgType__proposal: _TypeAlias = _typing.Literal["_proposal", b"_proposal"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__proposal) -> _WhichOneofReturnType__proposal | None: ...
+
+Global___Version: _TypeAlias = Version  # noqa: Y015
+
+@_typing.final
+class ListVersionsReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSIONS_FIELD_NUMBER: _builtins.int
+    CURRENT_FIELD_NUMBER: _builtins.int
+    LATEST_FIELD_NUMBER: _builtins.int
+    SOURCE_FIELD_NUMBER: _builtins.int
+    current: _builtins.int
+    """The one that new packets use; absent when the pipeline does not run."""
+    latest: _builtins.int
+    """The newest; 0 when there is none yet."""
+    source: _builtins.str
+    @_builtins.property
+    def versions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Version]:
+        """Newest first."""
+
+    def __init__(
+        self,
+        *,
+        versions: _abc.Iterable[Global___Version] | None = ...,
+        current: _builtins.int | None = ...,
+        latest: _builtins.int = ...,
+        source: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_current", b"_current", "current", b"current"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_current", b"_current", "current", b"current", "latest", b"latest", "source", b"source", "versions", b"versions"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__current: _TypeAlias = _typing.Literal["current"]  # noqa: Y015
+    _WhichOneofArgType__current: _TypeAlias = _typing.Literal["_current", b"_current"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__current) -> _WhichOneofReturnType__current | None: ...
+
+Global___ListVersionsReply: _TypeAlias = ListVersionsReply  # noqa: Y015
+
+@_typing.final
+class GetVersionRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PIPELINE_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    pipeline: _builtins.str
+    version: _builtins.str
+    """`3` or `v3`."""
+    def __init__(
+        self,
+        *,
+        pipeline: _builtins.str = ...,
+        version: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["pipeline", b"pipeline", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetVersionRequest: _TypeAlias = GetVersionRequest  # noqa: Y015
+
+@_typing.final
+class VersionText(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class TextsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    VERSION_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    TEXTS_FIELD_NUMBER: _builtins.int
+    SOURCE_FIELD_NUMBER: _builtins.int
+    text: _builtins.str
+    """The pipeline's own text."""
+    source: _builtins.str
+    @_builtins.property
+    def version(self) -> Global___Version: ...
+    @_builtins.property
+    def texts(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """The text of each file it is made with, by its path as the pipeline writes it."""
+
+    def __init__(
+        self,
+        *,
+        version: Global___Version | None = ...,
+        text: _builtins.str = ...,
+        texts: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        source: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["version", b"version"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["source", b"source", "text", b"text", "texts", b"texts", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___VersionText: _TypeAlias = VersionText  # noqa: Y015
+
+@_typing.final
+class DiffRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PIPELINE_FIELD_NUMBER: _builtins.int
+    FROM_FIELD_NUMBER: _builtins.int
+    TO_FIELD_NUMBER: _builtins.int
+    pipeline: _builtins.str
+    to: _builtins.str
+    def __init__(
+        self,
+        *,
+        pipeline: _builtins.str = ...,
+        to: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["from", b"from", "pipeline", b"pipeline", "to", b"to"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DiffRequest: _TypeAlias = DiffRequest  # noqa: Y015
+
+@_typing.final
+class DiffReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FROM_FIELD_NUMBER: _builtins.int
+    TO_FIELD_NUMBER: _builtins.int
+    DIFF_FIELD_NUMBER: _builtins.int
+    IDENTICAL_FIELD_NUMBER: _builtins.int
+    ADDED_FIELD_NUMBER: _builtins.int
+    REMOVED_FIELD_NUMBER: _builtins.int
+    SOURCE_FIELD_NUMBER: _builtins.int
+    to: _builtins.int
+    diff: _builtins.str
+    """Unified, with three lines of context; empty for equal versions."""
+    identical: _builtins.bool
+    added: _builtins.int
+    """Lines."""
+    removed: _builtins.int
+    source: _builtins.str
+    def __init__(
+        self,
+        *,
+        to: _builtins.int = ...,
+        diff: _builtins.str = ...,
+        identical: _builtins.bool = ...,
+        added: _builtins.int = ...,
+        removed: _builtins.int = ...,
+        source: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["added", b"added", "diff", b"diff", "from", b"from", "identical", b"identical", "removed", b"removed", "source", b"source", "to", b"to"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DiffReply: _TypeAlias = DiffReply  # noqa: Y015
+
+@_typing.final
+class RollbackRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PIPELINE_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    BY_FIELD_NUMBER: _builtins.int
+    pipeline: _builtins.str
+    version: _builtins.str
+    """`3` or `v3`."""
+    by: _builtins.str
+    """Who does it, kept up to 200 characters; `api` when empty."""
+    def __init__(
+        self,
+        *,
+        pipeline: _builtins.str = ...,
+        version: _builtins.str = ...,
+        by: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["by", b"by", "pipeline", b"pipeline", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RollbackRequest: _TypeAlias = RollbackRequest  # noqa: Y015
+
+@_typing.final
+class RollbackReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSION_FIELD_NUMBER: _builtins.int
+    PREVIOUS_FIELD_NUMBER: _builtins.int
+    CHANGED_FIELD_NUMBER: _builtins.int
+    PENDING_OLDER_FIELD_NUMBER: _builtins.int
+    WARNINGS_FIELD_NUMBER: _builtins.int
+    ROLLED_BACK_TO_FIELD_NUMBER: _builtins.int
+    version: _builtins.int
+    """The one that new packets use now."""
+    previous: _builtins.int
+    """The one that they used before."""
+    changed: _builtins.bool
+    """False where the same texts were in force already."""
+    pending_older: _builtins.int
+    """Pending packets that are pinned to another version."""
+    rolled_back_to: _builtins.int
+    @_builtins.property
+    def warnings(self) -> _containers.RepeatedCompositeFieldContainer[Global___VersionWarning]: ...
+    def __init__(
+        self,
+        *,
+        version: _builtins.int = ...,
+        previous: _builtins.int = ...,
+        changed: _builtins.bool = ...,
+        pending_older: _builtins.int = ...,
+        warnings: _abc.Iterable[Global___VersionWarning] | None = ...,
+        rolled_back_to: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed", b"changed", "pending_older", b"pending_older", "previous", b"previous", "rolled_back_to", b"rolled_back_to", "version", b"version", "warnings", b"warnings"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RollbackReply: _TypeAlias = RollbackReply  # noqa: Y015
+
+@_typing.final
+class VersionWarning(_message.Message):
+    """A file that a version was made with says something else today."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CODE_FIELD_NUMBER: _builtins.int
+    PATH_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    RECORDED_FIELD_NUMBER: _builtins.int
+    CURRENT_FIELD_NUMBER: _builtins.int
+    HINT_FIELD_NUMBER: _builtins.int
+    code: _builtins.str
+    """file_changed."""
+    path: _builtins.str
+    """The file, as the version's text writes it."""
+    version: _builtins.int
+    recorded: _builtins.str
+    """SHA-256 of the text that the version has, hexadecimal."""
+    current: _builtins.str
+    """SHA-256 of today's; absent when there is no such file."""
+    hint: _builtins.str
+    def __init__(
+        self,
+        *,
+        code: _builtins.str = ...,
+        path: _builtins.str = ...,
+        version: _builtins.int = ...,
+        recorded: _builtins.str = ...,
+        current: _builtins.str | None = ...,
+        hint: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_current", b"_current", "current", b"current"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_current", b"_current", "code", b"code", "current", b"current", "hint", b"hint", "path", b"path", "recorded", b"recorded", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__current: _TypeAlias = _typing.Literal["current"]  # noqa: Y015
+    _WhichOneofArgType__current: _TypeAlias = _typing.Literal["_current", b"_current"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__current) -> _WhichOneofReturnType__current | None: ...
+
+Global___VersionWarning: _TypeAlias = VersionWarning  # noqa: Y015
+
+@_typing.final
+class ApplyRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class FilesEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    PIPELINE_FIELD_NUMBER: _builtins.int
+    SOURCE_FIELD_NUMBER: _builtins.int
+    FILES_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    BY_FIELD_NUMBER: _builtins.int
+    pipeline: _builtins.str
+    source: _builtins.str
+    """The pipeline's whole text."""
+    reason: _builtins.str
+    """Why, kept up to 2000 characters; `applied` when empty."""
+    by: _builtins.str
+    """Who does it, kept up to 200 characters; `api` when empty."""
+    @_builtins.property
+    def files(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """The text of every file that it names and of their siblings, by path as it writes them. Left
+        out, those of the version in force are kept.
+        """
+
+    def __init__(
+        self,
+        *,
+        pipeline: _builtins.str = ...,
+        source: _builtins.str = ...,
+        files: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        reason: _builtins.str = ...,
+        by: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["by", b"by", "files", b"files", "pipeline", b"pipeline", "reason", b"reason", "source", b"source"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ApplyRequest: _TypeAlias = ApplyRequest  # noqa: Y015
+
+@_typing.final
+class ApplyReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSION_FIELD_NUMBER: _builtins.int
+    PREVIOUS_FIELD_NUMBER: _builtins.int
+    CHANGED_FIELD_NUMBER: _builtins.int
+    PENDING_OLDER_FIELD_NUMBER: _builtins.int
+    WARNINGS_FIELD_NUMBER: _builtins.int
+    version: _builtins.int
+    """The one that new packets use now."""
+    previous: _builtins.int
+    """The one that they used before."""
+    changed: _builtins.bool
+    """False where the same texts were in force already."""
+    pending_older: _builtins.int
+    """Pending packets that are pinned to another version."""
+    @_builtins.property
+    def warnings(self) -> _containers.RepeatedCompositeFieldContainer[Global___VersionWarning]: ...
+    def __init__(
+        self,
+        *,
+        version: _builtins.int = ...,
+        previous: _builtins.int = ...,
+        changed: _builtins.bool = ...,
+        pending_older: _builtins.int = ...,
+        warnings: _abc.Iterable[Global___VersionWarning] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed", b"changed", "pending_older", b"pending_older", "previous", b"previous", "version", b"version", "warnings", b"warnings"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ApplyReply: _TypeAlias = ApplyReply  # noqa: Y015
+
+@_typing.final
 class InspectRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -66,6 +66,16 @@ class PipoStub:
     """Puts dead letters back in flight, at the step that they failed at."""
     Purge: _grpc.UnaryUnaryMultiCallable[_pipo_pb2.PurgeRequest, _pipo_pb2.PurgeReply]
     """Deletes dead letters for good; one event of each stays."""
+    ListVersions: _grpc.UnaryUnaryMultiCallable[_pipo_pb2.ListVersionsRequest, _pipo_pb2.ListVersionsReply]
+    """Every version of a pipeline, newest first."""
+    GetVersion: _grpc.UnaryUnaryMultiCallable[_pipo_pb2.GetVersionRequest, _pipo_pb2.VersionText]
+    """One version, with the texts it is made of."""
+    Diff: _grpc.UnaryUnaryMultiCallable[_pipo_pb2.DiffRequest, _pipo_pb2.DiffReply]
+    """What differs between two versions."""
+    Rollback: _grpc.UnaryUnaryMultiCallable[_pipo_pb2.RollbackRequest, _pipo_pb2.RollbackReply]
+    """Puts an earlier version in force again, as a new one."""
+    Apply: _grpc.UnaryUnaryMultiCallable[_pipo_pb2.ApplyRequest, _pipo_pb2.ApplyReply]
+    """Puts another text in force while the pipeline runs; packets keep their versions."""
     ListPackets: _grpc.UnaryUnaryMultiCallable[_pipo_pb2.ListPacketsRequest, _pipo_pb2.ListPacketsReply]
     """Packets of a pipeline, newest first, paged."""
     Inspect: _grpc.UnaryUnaryMultiCallable[_pipo_pb2.InspectRequest, _packet_pb2.Trace]
@@ -114,6 +124,16 @@ class PipoAsyncStub(PipoStub):
     """Puts dead letters back in flight, at the step that they failed at."""
     Purge: _aio.UnaryUnaryMultiCallable[_pipo_pb2.PurgeRequest, _pipo_pb2.PurgeReply]  # type: ignore[assignment]
     """Deletes dead letters for good; one event of each stays."""
+    ListVersions: _aio.UnaryUnaryMultiCallable[_pipo_pb2.ListVersionsRequest, _pipo_pb2.ListVersionsReply]  # type: ignore[assignment]
+    """Every version of a pipeline, newest first."""
+    GetVersion: _aio.UnaryUnaryMultiCallable[_pipo_pb2.GetVersionRequest, _pipo_pb2.VersionText]  # type: ignore[assignment]
+    """One version, with the texts it is made of."""
+    Diff: _aio.UnaryUnaryMultiCallable[_pipo_pb2.DiffRequest, _pipo_pb2.DiffReply]  # type: ignore[assignment]
+    """What differs between two versions."""
+    Rollback: _aio.UnaryUnaryMultiCallable[_pipo_pb2.RollbackRequest, _pipo_pb2.RollbackReply]  # type: ignore[assignment]
+    """Puts an earlier version in force again, as a new one."""
+    Apply: _aio.UnaryUnaryMultiCallable[_pipo_pb2.ApplyRequest, _pipo_pb2.ApplyReply]  # type: ignore[assignment]
+    """Puts another text in force while the pipeline runs; packets keep their versions."""
     ListPackets: _aio.UnaryUnaryMultiCallable[_pipo_pb2.ListPacketsRequest, _pipo_pb2.ListPacketsReply]  # type: ignore[assignment]
     """Packets of a pipeline, newest first, paged."""
     Inspect: _aio.UnaryUnaryMultiCallable[_pipo_pb2.InspectRequest, _packet_pb2.Trace]  # type: ignore[assignment]
@@ -249,6 +269,46 @@ class PipoServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_pipo_pb2.PurgeReply, _abc.Awaitable[_pipo_pb2.PurgeReply]]:
         """Deletes dead letters for good; one event of each stays."""
+
+    @_abc_1.abstractmethod
+    def ListVersions(
+        self,
+        request: _pipo_pb2.ListVersionsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pipo_pb2.ListVersionsReply, _abc.Awaitable[_pipo_pb2.ListVersionsReply]]:
+        """Every version of a pipeline, newest first."""
+
+    @_abc_1.abstractmethod
+    def GetVersion(
+        self,
+        request: _pipo_pb2.GetVersionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pipo_pb2.VersionText, _abc.Awaitable[_pipo_pb2.VersionText]]:
+        """One version, with the texts it is made of."""
+
+    @_abc_1.abstractmethod
+    def Diff(
+        self,
+        request: _pipo_pb2.DiffRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pipo_pb2.DiffReply, _abc.Awaitable[_pipo_pb2.DiffReply]]:
+        """What differs between two versions."""
+
+    @_abc_1.abstractmethod
+    def Rollback(
+        self,
+        request: _pipo_pb2.RollbackRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pipo_pb2.RollbackReply, _abc.Awaitable[_pipo_pb2.RollbackReply]]:
+        """Puts an earlier version in force again, as a new one."""
+
+    @_abc_1.abstractmethod
+    def Apply(
+        self,
+        request: _pipo_pb2.ApplyRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pipo_pb2.ApplyReply, _abc.Awaitable[_pipo_pb2.ApplyReply]]:
+        """Puts another text in force while the pipeline runs; packets keep their versions."""
 
     @_abc_1.abstractmethod
     def ListPackets(
