@@ -6,3 +6,22 @@ and counts. It never imports a service.
 """
 
 __version__ = "0.1.0"
+
+
+class _Null:
+    """What a function returns to say null, where returning nothing is an error (decision 33)."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "pipo.NULL"
+
+    def __reduce__(self) -> str:
+        # A copy of it is itself.
+        return "NULL"
+
+    def __bool__(self) -> bool:
+        return False
+
+
+NULL = _Null()

@@ -21,6 +21,7 @@ FLOORS = {
     "pipo.stall": 1,
     "pipo.telemetry": 2,
     "pipo.home": 2,
+    "pipo.functions": 2,
     "pipo.lang": 3,
     "pipo.journal": 4,
     "pipo.rpc": 4,

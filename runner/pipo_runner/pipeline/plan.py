@@ -19,6 +19,7 @@ from pipo.lang import steps
 from pipo.lang.expressions import Expression, compile_expression
 from pipo.lang.json_schema import BadSchema, JsonSchema
 from pipo.lang.model import ErrorPolicy, Loop, Node, Pipeline, Then
+from pipo.lang.rules.names import FUNCTION
 from pipo.lang.templates import Template, compile_template
 from pipo_runner.pipeline.rendering import Settings
 from pipo_runner.pipeline.units import OUTPUT
@@ -315,6 +316,11 @@ def _connector_step(
     compiled: Compile,
     build_step: Callable[[str, str], Step],
 ) -> tuple[Run, bool, bool]:
+    if FUNCTION.fullmatch(node.uses):
+        # Its `with:` is any map, and nobody reads it (facts 4.3).
+        step = build_step(node.kind, node.uses)
+        assert not step.pure, node.uses
+        return _outside_run(step, compiled({}, {}), node.kind == "tap"), True, True
     manifest = manifests[node.uses]
     role = manifest.tap if node.kind == "tap" else manifest.transform
     assert role is not None, node.uses

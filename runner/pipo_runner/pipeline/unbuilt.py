@@ -6,6 +6,7 @@ from pipo.connectors import registry as connectors
 from pipo.connectors.contract import UNIVERSAL_CHECKS
 from pipo.errors import InvalidState
 from pipo.lang.model import Pipeline
+from pipo.lang.rules.names import FUNCTION
 
 
 def refuse_unbuilt(pipeline: Pipeline) -> None:
@@ -19,7 +20,7 @@ def refuse_unbuilt(pipeline: Pipeline) -> None:
             hint="take it out of the file, or wait for the version that brings it",
         )
     for node in pipeline.nodes:
-        if node.kind in ("tap", "transform"):
+        if node.kind in ("tap", "transform") and not FUNCTION.fullmatch(node.uses):
             connectors.require_built(node.kind, node.uses, node.settings)
     connectors.require_built("output", pipeline.output.to, pipeline.output.settings)
     if pipeline.delivered.check not in UNIVERSAL_CHECKS:
@@ -31,7 +32,6 @@ def later(pipeline: Pipeline) -> list[tuple[str, bool]]:
     """Each name of what this build does not run, and whether the pipeline uses it."""
     kinds = {node.kind for node in pipeline.nodes}
     return [
-        ("fn modules", pipeline.fn is not None),
         ("lifetime", pipeline.lifetime is not None),
         ("agent nodes", "agent" in kinds),
     ]
