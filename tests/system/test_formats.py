@@ -26,6 +26,10 @@ FORMATS = ("json", "text", "csv", "form", "bytes")
 PIPELINES = {
     **{form: door(form) for form in FORMATS},
     "ruled": door("csv", ", validate: [\"data.n != 'bad'\"]"),
+    "typed": door(
+        "json", ", schema: ./whole.json, validate: ['data > 0'], on_invalid: { respond: 409 }"
+    ),
+    "typed-rows": door("csv", ", schema: ./row.json"),
     "small": "buffer: { max: 2 }\nconcurrency: 1\n"
     "input: { via: http, format: csv, with: { path: /x } }\nnodes:\n"
     "  work: { from: input, transform: map, with: { data: '${lower(data)}' }, on_error: { retry: 1, delay: 2s } }\n"
@@ -35,7 +39,11 @@ PIPELINES = {
 
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    with running(tmp_path_factory.mktemp("formats"), PIPELINES) as made:
+    folder = tmp_path_factory.mktemp("formats")
+    (folder / "workspace").mkdir()
+    (folder / "workspace/whole.json").write_text('{"type": "integer"}')
+    (folder / "workspace/row.json").write_text('{"properties": {"n": {"pattern": "^[0-9]+$"}}}')
+    with running(folder, PIPELINES) as made:
         yield made
 
 
@@ -159,3 +167,22 @@ def test_a_pushed_csv_holds_one_record(stack: Stack) -> None:
         done = stack.pipo("push", "csv", "--data", json.dumps(text))
         assert (done.returncode, done.stdout) == (1, "")
         assert done.stderr
+
+
+def test_what_a_schema_refuses_is_answered_and_kept(stack: Stack) -> None:
+    """The status is `on_invalid.respond` of a schema's refusal as of a rule's (edges 7 and 28)."""
+    status, said = post(stack, "typed", b'"7"')
+    assert (status, said["state"], said["rule"]) == (409, "rejected", "schema")
+    assert said["error"] == 'schema: data: "7" is not of type "integer"'
+    kept = packet(stack, "typed", said["packet_id"])
+    assert (kept["state"], kept["data"], kept["error"]["code"]) == ("rejected", "7", "input.schema")
+    status, said = post(stack, "typed", b"-7")
+    assert (status, said["rule"]) == (409, "data > 0")
+    assert post(stack, "typed", b"7")[0] == 202
+
+
+def test_rows_are_judged_one_by_one(stack: Stack) -> None:
+    status, said = post(stack, "typed-rows", b"n\n1\nx\n3\n")
+    assert status == 422
+    assert [one["state"] for one in said["packets"]] == ["accepted", "rejected", "accepted"]
+    assert said["packets"][1]["error"] == 'schema: data.n: "x" does not match "^[0-9]+$"'
