@@ -8,10 +8,10 @@ author wrote (decision 23), everything else is a template.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 
 from pipo.lang.expressions import Expression, compile_expression
 from pipo.lang.printing import mixed_text
@@ -47,13 +47,20 @@ class Settings:
         properties = schema.get("properties", {})
         self._fields: list[tuple[str, Callable[[Scope], Any]]] = []
         self._static: dict[str, Any] = {}
+        self._below: list[_Below] = []
         names: set[str] = set()
-        for key, value in raw.items():
+        # A path has its default written out: it means a place that the connector cannot know.
+        paths = {key: one["default"] for key, one in properties.items() if _is_placed(one)}
+        for key, value in {**paths, **raw}.items():
             known = properties.get(key, {})
             if known.get("x-literal"):
                 self._static[key] = value
+            elif base := known.get("x-base"):
+                below = _Below(key, value, base)
+                self._below.append(below)
+                names |= below.names
             elif known.get("x-path"):
-                self._add_path(key, value, folder, names, files, urls=known["x-path"] == "or-url")
+                self._add_path(key, value, folder, names, files, kind=known["x-path"])
             else:
                 render, used = _compiled(value, known.get("x-keep-keys", False))
                 names |= used
@@ -63,7 +70,7 @@ class Settings:
                     self._static[key] = render({})
         self.names = frozenset(names)
         self.constant: Mapping[str, Any] | None = (
-            None if self._fields else MappingProxyType(self._static)
+            None if self._fields or self._below else MappingProxyType(self._static)
         )
 
     def render(self, scope: Scope) -> Mapping[str, Any]:
@@ -78,6 +85,8 @@ class Settings:
             value = render(scope)
             if value is not MISSING:
                 rendered[key] = value
+        for below in self._below:
+            rendered[below.key] = below.render(scope, rendered[below.base])
         return rendered
 
     def _add_path(
@@ -88,19 +97,44 @@ class Settings:
         names: set[str],
         files: Path | None,
         *,
-        urls: bool,
+        kind: bool | str,
     ) -> None:
         if isinstance(value, list):
             templates = [PathTemplate(str(item), folder) for item in value]
             self._fields.append((key, lambda scope: [t.render(scope) for t in templates]))
             names |= {name for t in templates for name in t.names}
             return
-        template = PathTemplate(value, folder, urls=urls, files=files)
+        template = PathTemplate(value, folder, kind=kind, files=files)
         names |= template.names
         if template.constant is not None:
             self._static[key] = template.constant
         else:
             self._fields.append((key, template.render))
+
+
+class _Below:
+    """Paths that are relative to another path of the same `with:` (`x-base`)."""
+
+    def __init__(self, key: str, texts: Sequence[str], base: str) -> None:
+        self.key = key
+        self.base = base
+        self._texts = texts
+        self._of: tuple[str, list[PathTemplate]] = (".", self._compiled("."))
+        self.names = frozenset(name for one in self._of[1] for name in one.names)
+
+    def render(self, scope: Scope, base: str) -> list[str]:
+        """The paths for one packet. Raises: RenderError."""
+        if self._of[0] != base:
+            # Few bases come from packets: the last one is mostly the next one.
+            self._of = (base, self._compiled(base))
+        return [one.render(scope) for one in self._of[1]]
+
+    def _compiled(self, base: str) -> list[PathTemplate]:
+        return [PathTemplate(text, Path(base)) for text in self._texts]
+
+
+def _is_placed(known: Mapping[str, Any]) -> bool:
+    return bool(known.get("x-path")) and "default" in known
 
 
 def _compiled(value: Any, keeps: bool | str) -> tuple[Callable[[Scope], Any], frozenset[str]]:
@@ -135,15 +169,17 @@ class PathTemplate:
 
     Source: decision 23. The folder written before the first hole of a packet is
     the lane; holes of `env` and `secrets` are the operator's and belong to it.
-    With `urls`, what renders to an http(s) address is none, and stays as it is; what is sent
-    from such a field is only read, so it may also be one of the pipeline's own `files`.
+    Some fields (`kind`) also take what is no path, and it stays as it is. `or-url`: an http(s)
+    address; what is sent from such a field is only read, so it may also be one of the
+    pipeline's own `files`. `or-name`: a name without a `/`, looked for on PATH.
     """
 
     def __init__(
-        self, text: str, folder: Path, *, urls: bool = False, files: Path | None = None
+        self, text: str, folder: Path, *, kind: bool | str = True, files: Path | None = None
     ) -> None:
         self._text = text
-        self._as_text = compile_template(text) if urls else None
+        self._is_no_path = _NO_PATHS.get(kind)
+        self._as_text = compile_template(text) if self._is_no_path else None
         self._folder = folder
         self._files = files
         self._parts = [
@@ -155,15 +191,16 @@ class PathTemplate:
         self.constant: str | None = None
         if not holes:
             plain = "".join(str(part) for part in self._parts)
-            self.constant = plain if urls and _is_url(plain) else self._absolute(plain)
+            stays = self._is_no_path is not None and self._is_no_path(plain)
+            self.constant = plain if stays else self._absolute(plain)
 
     def render(self, scope: Scope) -> str:
         """The absolute path for one packet. Raises: RenderError."""
         if self.constant is not None:
             return self.constant
-        if self._as_text is not None:
+        if self._as_text is not None and self._is_no_path is not None:
             made = self._as_text.render(scope)
-            if _is_url(made) or self._is_own_file(made):
+            if self._is_no_path(made) or self._is_own_file(made):
                 return str(made)
         text = ""
         lane: str | None = None
@@ -242,6 +279,16 @@ def _stays_inside(lane: str, path: str) -> bool:
 
 def _is_url(value: Any) -> bool:
     return isinstance(value, str) and value.startswith(("http://", "https://"))
+
+
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str) and bool(value) and "/" not in value
+
+
+_NO_PATHS: Final[Mapping[bool | str, Callable[[Any], bool]]] = {
+    "or-url": _is_url,
+    "or-name": _is_name,
+}
 
 
 def _shown(value: str) -> str:

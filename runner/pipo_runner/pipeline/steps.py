@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from pipo.connectors.contract import Step
+from pipo.connectors.contract import Demanding, Step
 from pipo_runner.pipeline.versions import BuildStep, Edition
 
 FUNCTION: Final = "fn."
@@ -36,6 +36,14 @@ class Steps:
         for step in self._built.values():
             if not step.pure:
                 await step.open()
+
+    def require(self, edition: Edition) -> None:
+        """Passes when a version's steps have what they need. Raises: PipoError, if one has not."""
+        for node in edition.pipeline.nodes:
+            if node.kind in ("tap", "transform"):
+                step = self.of(node.kind, node.uses, edition)
+                if isinstance(step, Demanding):
+                    step.require(node.settings)
 
     async def close(self) -> None:
         await asyncio.gather(*(step.close() for step in self._built.values() if not step.pure))

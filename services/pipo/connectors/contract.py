@@ -24,7 +24,8 @@ fields marked `x-path` against the pipeline's folder and keeps them inside it
 
 Schemas are JSON Schema 2020-12 of a closed object, with three words of ours on a
 property: `x-literal: true` (takes no template), `x-path: true` (a path, relative
-to the pipeline's file; `or-url`: or an http(s) address) and `x-keep-keys` (a missing value becomes null instead of
+to the pipeline's file, its default written out; `or-url`: or an http(s) address; `or-name`: or a name on PATH;
+`x-base: key`: relative to the path `key`) and `x-keep-keys` (a missing value becomes null instead of
 leaving its key out: `true` in the map itself, `deep` at any depth). Descriptions become the docs and the editor's help.
 
 Control errors, and no others, tell the caller what to do:
@@ -334,7 +335,7 @@ class StepCall:
     data: Any
     meta: Mapping[str, Any]
     settings: Mapping[str, Any]
-    notes: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
+    notes: list[tuple[str, Any]] = field(default_factory=list)
 
     @property
     def key(self) -> str:
@@ -443,7 +444,7 @@ class Output(Protocol):
 
 @runtime_checkable
 class Demanding(Protocol):
-    """An output that needs more of its surroundings than a destination, such as a set-up bot."""
+    """An output or a step that needs more of its surroundings, such as a set-up bot or a program."""
 
     def require(self, settings: Mapping[str, Any]) -> None:
         """Refuses the start of a version with these settings, not rendered; asked once it is open.

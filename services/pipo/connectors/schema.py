@@ -68,6 +68,16 @@ def path_or_url(description: str) -> Property:
     return _property({"type": "string", "x-path": "or-url"}, description, _NO_DEFAULT)
 
 
+def program(description: str, **limits: Any) -> Property:
+    """A path as above, or a name without a `/`, which stays as it is."""
+    return _property({"type": "string", "x-path": "or-name", **limits}, description, _NO_DEFAULT)
+
+
+def paths_below(key: str, description: str, **limits: Any) -> Property:
+    """Paths relative to the path `key` of the same `with:`; they may be templates."""
+    return list_of({"type": "string", "x-path": True}, description, **{"x-base": key}, **limits)
+
+
 def literal_path(description: str) -> Property:
     """A path relative to the pipeline's file that takes no template."""
     return _property({"type": "string", "x-path": True, "x-literal": True}, description)

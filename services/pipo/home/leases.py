@@ -106,6 +106,11 @@ class Lease:
                 raise
             os.close(fd)
 
+    @property
+    def fd(self) -> int:
+        """The descriptor that holds it: whoever has a duplicate holds it on, also after `release`."""
+        return self._fd
+
     def release(self) -> None:
         """Frees the lease; safe twice."""
         if self._fd >= 0:

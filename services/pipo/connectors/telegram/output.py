@@ -47,10 +47,16 @@ def build(context: Context) -> Output:
 class TelegramOutput:
     """Each unit is a place of its own: messages do not wait for each other."""
 
-    def __init__(self, context: Context, *, timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(
+        self,
+        context: Context,
+        *,
+        timeout_s: float = TIMEOUT_S,
+        what: str = "the output telegram",
+    ) -> None:
         self._context = context
         self._sender = Sender(timeout_s=timeout_s)
-        self._accounts = Accounts(context, "the output telegram")
+        self._accounts = Accounts(context, what)
 
     async def open(self, marks: Mapping[str, int]) -> None:
         """Raises: PipoError, for a bots.json that cannot be used."""
