@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from pipo.connectors import registry
 from pipo.errors import InvalidState
 from pipo_runner.pipeline.unbuilt import refuse_unbuilt
 from tests.unit.runner.pipeline.rig import PLAIN, TABLE, pipeline_of
@@ -29,7 +30,8 @@ def test_everything_that_is_missing_is_named_at_once() -> None:
         refuse_unbuilt(pipeline_of(body))
 
 
-def test_an_input_that_is_not_built_is_refused() -> None:
+def test_an_input_that_is_not_built_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "is_built", lambda kind, name: (kind, name) != ("input", "watch"))
     body = f"input: {{ via: watch, with: {{ path: ./in }} }}\n{OUTPUT}"
     with pytest.raises(InvalidState, match="the input 'watch' is not built yet"):
         refuse_unbuilt(pipeline_of(body))
