@@ -104,7 +104,8 @@ def test_the_manifests_import_no_implementation() -> None:
     assert seen.stdout.strip() == "[]"
 
 
-def test_a_role_without_a_module_refuses_with_its_name() -> None:
+def test_a_role_without_a_module_refuses_with_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "find_spec", lambda module: None)
     assert not registry.is_built("input", "watch")
     with pytest.raises(InvalidState, match=r"^the input 'watch' is not built yet$"):
         registry.build_inputs("watch", [], None)  # type: ignore[arg-type]
