@@ -151,6 +151,7 @@ class PipelineProcess:
         await self._outputs.open(self._plans.outputs(), await self._marks(recovery))
         self._outputs.require(self._plans.current())
         await self._steps.open()
+        self._steps.require(self._plans.edition(self._plans.current().version))
         around = Surroundings(
             journal=self._journal,
             scopes=scopes,
