@@ -59,7 +59,7 @@ class RunnerHost:
                     workspace=shell.config.workspace,
                     manifests=manifests,
                 ),
-                drain_s=partial(drain_s, manifests=manifests),
+                drain_s=partial(drain_s, home=shell.home, manifests=manifests),
                 entry=entry,
             )
         )

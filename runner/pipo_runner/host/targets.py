@@ -28,9 +28,9 @@ def resolve(
         raise BadRequest("nothing to start", hint="name a pipeline or its file")
     path = (workspace / target).absolute()
     if "/" in target or target.endswith(".pipo") or path.is_file():
-        return _checked(path, manifests)
+        return _checked(path, manifests, home)
     file = known_file(home, target)
-    found = _checked(Path(file), manifests)
+    found = _checked(Path(file), manifests, home)
     if found.name != target:
         raise InvalidState(
             f"{file} names its pipeline {found.name!r} now, not {target!r}",
@@ -39,21 +39,21 @@ def resolve(
     return found
 
 
-def drain_s(file: str, manifests: Mapping[str, Manifest]) -> float:
+def drain_s(file: str, *, home: Home, manifests: Mapping[str, Manifest]) -> float:
     """How long the pipeline may drain, by its file; the default when that cannot be read."""
     try:
-        lifetime = _read(Path(file), manifests).lifetime
+        lifetime = _read(Path(file), manifests, home).lifetime
     except PipoError:
         return _DRAIN_DEFAULT_S
     return lifetime.drain_timeout_ms / 1000 if lifetime else _DRAIN_DEFAULT_S
 
 
-def _checked(path: Path, manifests: Mapping[str, Manifest]) -> Target:
-    pipeline = _read(path, manifests)
+def _checked(path: Path, manifests: Mapping[str, Manifest], home: Home) -> Target:
+    pipeline = _read(path, manifests, home)
     return Target(pipeline.name, str(path))
 
 
-def _read(path: Path, manifests: Mapping[str, Manifest]) -> Pipeline:
+def _read(path: Path, manifests: Mapping[str, Manifest], home: Home) -> Pipeline:
     if path.exists() and not path.is_file() and not path.is_dir():
         # A pipe without a writer would be read for ever.
         raise BadRequest(f"{path} is no plain file", hint="name a pipeline's file")
@@ -74,4 +74,4 @@ def _read(path: Path, manifests: Mapping[str, Manifest]) -> Pipeline:
         text = content.decode()
     except UnicodeDecodeError as error:
         raise BadRequest(f"{path} is not UTF-8 text (byte {error.start + 1})") from error
-    return parse(Source(text=text, file=str(path)), manifests)
+    return parse(Source(text=text, file=str(path)), manifests, home.root)

@@ -54,7 +54,8 @@ async def _run(spec: ProcessSpec, report: Report) -> int:
     files = home.pipeline(spec.name)
     files.ensure()
     # The definition first: a broken file never touches the journal.
-    definition = read_definition(Path(spec.file), spec.name, connectors.manifests())
+    manifests = connectors.manifests()
+    definition = read_definition(Path(spec.file), spec.name, manifests, home.root)
     lease = _lease(spec.name, files.lease, clock)
     journal: SqliteJournal | None = None
     serves = False

@@ -38,11 +38,15 @@ FILE_MOVED = "file moved"
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """A pipeline file as it stands now, checked, with the texts of the files it names."""
+    """A pipeline file as it stands now, checked, with the texts of the files it names.
+
+    `home` says which templates are trusted.
+    """
 
     texts: Texts
     file: Path
     pipeline: Pipeline
+    home: Path | None = None
 
     @property
     def source(self) -> str:
@@ -72,8 +76,10 @@ BuildStep = Callable[[str, str, Edition], Step]
 """Makes a step by its role and name, for the versions that share what it depends on."""
 
 
-def read_definition(file: Path, name: str, manifests: Mapping[str, Manifest]) -> Definition:
-    """The file of the pipeline `name`.
+def read_definition(
+    file: Path, name: str, manifests: Mapping[str, Manifest], home: Path | None = None
+) -> Definition:
+    """The file of the pipeline `name`; `home` says which templates are trusted (P052).
 
     Raises: NotFound; InvalidPipeline with the findings; InvalidState, if the file
         holds another pipeline.
@@ -84,7 +90,7 @@ def read_definition(file: Path, name: str, manifests: Mapping[str, Manifest]) ->
         raise NotFound(f"{file} is not there", hint=f"bring back the file of {name}") from None
     except (OSError, UnicodeDecodeError) as error:
         raise NotFound(f"{file} cannot be read: {error}") from error
-    pipeline = parse(Source(text=source, file=str(file)), manifests)
+    pipeline = parse(Source(text=source, file=str(file)), manifests, home)
     if pipeline.name != name:
         raise InvalidState(
             f"{file} holds the pipeline '{pipeline.name}', not '{name}'",
@@ -94,8 +100,8 @@ def read_definition(file: Path, name: str, manifests: Mapping[str, Manifest]) ->
     collected = files_of.collect(source, pipeline, files_of.on_disk(file.parent))
     if collected.files:
         # What was read is what must pass: a file may have changed since it was looked at.
-        parse(Source(source, str(file), collected.files), manifests)
-    return Definition(collected, file, pipeline)
+        parse(Source(source, str(file), collected.files), manifests, home)
+    return Definition(collected, file, pipeline, home)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +147,7 @@ def _passing(
     """The model of the newest version, which the file has not changed since (edge 353)."""
     try:
         source = Source(newest.source, str(definition.file), newest.files)
-        pipeline = parse(source, manifests)
+        pipeline = parse(source, manifests, definition.home)
         refuse_unbuilt(pipeline)
     except (InvalidPipeline, InvalidState) as error:
         raise InvalidState(

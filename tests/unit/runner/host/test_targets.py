@@ -88,5 +88,5 @@ def test_what_may_not_be_started(
 
 
 def test_how_long_it_may_drain(home: Home, workspace: Path) -> None:
-    assert drain_s(str(workspace / "a.pipo"), manifests()) == 7.0
-    assert drain_s("/nowhere.pipo", manifests()) == 120.0
+    assert drain_s(str(workspace / "a.pipo"), home=home, manifests=manifests()) == 7.0
+    assert drain_s("/nowhere.pipo", home=home, manifests=manifests()) == 120.0
