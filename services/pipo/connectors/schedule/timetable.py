@@ -10,6 +10,9 @@ from __future__ import annotations
 from typing import Protocol
 
 from pipo.clock import Clock
+from pipo.connectors.contract import InputSpec
+from pipo.errors import BadRequest
+from pipo.lang import durations
 from pipo.lang.cron import Cron
 
 # A clock that is set back further than this was wrong before; the schedule starts anew.
@@ -85,3 +88,15 @@ class ByCron:
     def _arm(self, after: int) -> None:
         self._after = after
         self._due = self._cron.next_after(after)
+
+
+def period_ms_of(spec: InputSpec) -> float:
+    """The `every` of an input.
+
+    Raises: BadRequest, for one without any pause.
+    """
+    every = str(spec.settings["every"])
+    period_ms = durations.parse(every)
+    if period_ms < 1:
+        raise BadRequest(f"input '{spec.name}': `every: {every}` is too short", hint="1ms at least")
+    return period_ms
