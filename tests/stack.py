@@ -84,7 +84,7 @@ class Stack:
         path.write_text(text)
         return path
 
-    def start(self, *paths: Path, deadline_s: float = 30.0) -> Stack:
+    def start(self, *paths: Path, deadline_s: float = 90.0) -> Stack:
         """Starts the stack and waits until every pipeline serves."""
         given = list(paths) or [self.workspace]
         wanted = sum(len(list(p.glob("*.pipo"))) if p.is_dir() else 1 for p in given)
