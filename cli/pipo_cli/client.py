@@ -60,6 +60,16 @@ class Operations(Protocol):
 
     async def purge(self, request: pipo_pb2.PurgeRequest) -> pipo_pb2.PurgeReply: ...
 
+    async def list_versions(
+        self, request: pipo_pb2.ListVersionsRequest
+    ) -> pipo_pb2.ListVersionsReply: ...
+
+    async def diff(self, request: pipo_pb2.DiffRequest) -> pipo_pb2.DiffReply: ...
+
+    async def rollback(self, request: pipo_pb2.RollbackRequest) -> pipo_pb2.RollbackReply: ...
+
+    async def apply(self, request: pipo_pb2.ApplyRequest) -> pipo_pb2.ApplyReply: ...
+
     async def inspect(self, request: pipo_pb2.InspectRequest) -> packet_pb2.Trace: ...
 
     async def list_events(
@@ -128,6 +138,20 @@ class GatewayOperations:
 
     async def purge(self, request: pipo_pb2.PurgeRequest) -> pipo_pb2.PurgeReply:
         return await _asked(self._stub.Purge(request))
+
+    async def list_versions(
+        self, request: pipo_pb2.ListVersionsRequest
+    ) -> pipo_pb2.ListVersionsReply:
+        return await _asked(self._stub.ListVersions(request))
+
+    async def diff(self, request: pipo_pb2.DiffRequest) -> pipo_pb2.DiffReply:
+        return await _asked(self._stub.Diff(request))
+
+    async def rollback(self, request: pipo_pb2.RollbackRequest) -> pipo_pb2.RollbackReply:
+        return await _asked(self._stub.Rollback(request))
+
+    async def apply(self, request: pipo_pb2.ApplyRequest) -> pipo_pb2.ApplyReply:
+        return await _asked(self._stub.Apply(request))
 
     async def inspect(self, request: pipo_pb2.InspectRequest) -> packet_pb2.Trace:
         return await _asked(self._stub.Inspect(request))

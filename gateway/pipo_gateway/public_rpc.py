@@ -144,6 +144,36 @@ class PipoServicer(pipo_pb2_grpc.PipoServicer):
         self._who(context).require("operate", request.pipeline)
         return await self._access.purge(request)
 
+    async def ListVersions(
+        self, request: pipo_pb2.ListVersionsRequest, context: grpc.aio.ServicerContext
+    ) -> pipo_pb2.ListVersionsReply:
+        self._who(context).require("read", request.pipeline)
+        return await self._access.list_versions(request)
+
+    async def GetVersion(
+        self, request: pipo_pb2.GetVersionRequest, context: grpc.aio.ServicerContext
+    ) -> pipo_pb2.VersionText:
+        self._who(context).require("read", request.pipeline)
+        return await self._access.get_version(request)
+
+    async def Diff(
+        self, request: pipo_pb2.DiffRequest, context: grpc.aio.ServicerContext
+    ) -> pipo_pb2.DiffReply:
+        self._who(context).require("read", request.pipeline)
+        return await self._access.diff(request)
+
+    async def Rollback(
+        self, request: pipo_pb2.RollbackRequest, context: grpc.aio.ServicerContext
+    ) -> pipo_pb2.RollbackReply:
+        self._who(context).require("edit", request.pipeline)
+        return await self._access.rollback(request)
+
+    async def Apply(
+        self, request: pipo_pb2.ApplyRequest, context: grpc.aio.ServicerContext
+    ) -> pipo_pb2.ApplyReply:
+        self._who(context).require("edit", request.pipeline)
+        return await self._access.apply(request)
+
     async def ListPackets(
         self, request: pipo_pb2.ListPacketsRequest, context: grpc.aio.ServicerContext
     ) -> pipo_pb2.ListPacketsReply:

@@ -11,7 +11,7 @@ import msgspec
 from pipo.errors import BadRequest
 from pipo.payload import BadPayload, decode
 
-Kind = Literal["text", "texts", "flag", "number", "json"]
+Kind = Literal["text", "texts", "flag", "number", "json", "files", "version"]
 Fields = Mapping[str, Kind]
 
 _object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -21,6 +21,8 @@ _WORDS = {
     "texts": "a list of texts",
     "flag": "true or false",
     "number": "a whole number",
+    "files": "an object of texts by path",
+    "version": 'a version, like 3 or "v3"',
 }
 
 
@@ -74,10 +76,12 @@ def _value(key: str, text: bytes, known: Fields) -> Any:
         "texts": isinstance(value, list) and all(isinstance(one, str) for one in value),
         "flag": isinstance(value, bool),
         "number": isinstance(value, int) and not isinstance(value, bool),
+        "files": isinstance(value, dict) and all(isinstance(one, str) for one in value.values()),
+        "version": isinstance(value, int | str) and not isinstance(value, bool),
     }
     if not fits[kind]:
         raise BadRequest(f"{key} is not {_WORDS[kind]}", hint=_listing(known))
-    return value
+    return str(value) if kind == "version" else value
 
 
 def _number(key: str, text: str) -> int:

@@ -114,6 +114,38 @@ class Handlers:
         request = pipo_pb2.PurgeRequest(pipeline=asked.names["name"], **asked.fields)
         return answers.purged(await self._access.purge(request))
 
+    async def list_versions(self, asked: Asked) -> Any:
+        request = pipo_pb2.ListVersionsRequest(pipeline=asked.names["name"])
+        return answers.versions(await self._access.list_versions(request))
+
+    async def get_version(self, asked: Asked) -> Any:
+        request = pipo_pb2.GetVersionRequest(
+            pipeline=asked.names["name"], version=asked.names["version"]
+        )
+        return answers.version(await self._access.get_version(request))
+
+    async def diff(self, asked: Asked) -> Any:
+        request = pipo_pb2.DiffRequest(pipeline=asked.names["name"], **asked.fields)
+        return answers.difference(await self._access.diff(request))
+
+    async def rollback(self, asked: Asked) -> Any:
+        request = pipo_pb2.RollbackRequest(
+            pipeline=asked.names["name"],
+            version=required(asked.fields, "version"),
+            by=asked.fields.get("by", ""),
+        )
+        return answers.rolled_back(await self._access.rollback(request))
+
+    async def apply(self, asked: Asked) -> Any:
+        request = pipo_pb2.ApplyRequest(
+            pipeline=asked.names["name"],
+            source=required(asked.fields, "source"),
+            files=asked.fields.get("files", {}),
+            reason=asked.fields.get("reason", ""),
+            by=asked.fields.get("by", ""),
+        )
+        return answers.applied(await self._access.apply(request))
+
     async def list_packets(self, asked: Asked) -> Any:
         request = pipo_pb2.ListPacketsRequest(
             pipeline=asked.names["name"],

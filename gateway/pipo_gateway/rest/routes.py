@@ -13,6 +13,9 @@ PUSH: Fields = {"data": "json", "source": "text", "input": "text"}
 ACK: Fields = {"packet_id": "text", "by": "text"}
 SELECTION: Fields = {"ids": "texts", "all": "flag", "by": "text"}
 PAGE: Fields = {"limit": "number", "after": "text"}
+DIFF: Fields = {"from": "text", "to": "text"}
+ROLLBACK: Fields = {"version": "version", "by": "text"}
+APPLY: Fields = {"source": "text", "files": "files", "reason": "text", "by": "text"}
 ONE = "/api/pipelines/{name}"
 
 
@@ -51,6 +54,11 @@ def routes(do: Handlers) -> list[Route]:
             fields={"state": "text", **PAGE},
             handler=do.list_packets,
         ),
+        Route("GET", f"{ONE}/versions", "versions", handler=do.list_versions),
+        Route("GET", f"{ONE}/versions/{{version}}", "versions", handler=do.get_version),
+        Route("GET", f"{ONE}/diff", "diff", fields=DIFF, handler=do.diff),
+        Route("POST", f"{ONE}/rollback", "rollback", "edit", ROLLBACK, do.rollback),
+        Route("POST", f"{ONE}/apply", "apply", "edit", APPLY, do.apply),
         Route("GET", f"{ONE}/packets/{{id}}", "inspect", handler=do.inspect),
         Route("GET", f"{ONE}/events", "events", fields=PAGE, handler=do.list_events),
         Route(
@@ -79,9 +87,9 @@ def routes(do: Handlers) -> list[Route]:
 
 
 def _not_built() -> list[Route]:
-    edits = ("rollback", "apply", "proposals", "proposals/{id}/apply", "proposals/{id}/reject")
+    edits = ("proposals", "proposals/{id}/apply", "proposals/{id}/reject")
     posts = ("rerun", "resolve")
-    reads = ("graph", "activity", "versions", "versions/{version}", "diff", "proposals")
+    reads = ("graph", "activity", "proposals")
     return [
         Route("POST", "/api/engine/stop", "engine stop", "operate"),
         *(Route("POST", f"{ONE}/{path}", _words(path), "operate") for path in posts),

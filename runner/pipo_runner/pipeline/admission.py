@@ -23,6 +23,10 @@ class Admission:
         self.refused: Counter[tuple[str, str]] = Counter()
         """Refusals by (input, reason); reasons are a fixed list."""
 
+    def limit(self, buffer_max: int) -> None:
+        """From now on so many packets may be pending; those that are there stay."""
+        self._max = buffer_max
+
     def open(self) -> None:
         self._closed = None
 

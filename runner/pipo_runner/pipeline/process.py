@@ -42,6 +42,7 @@ from pipo.rpc.stubs import pipeline_pb2, pipo_pb2
 from pipo.telemetry.logs import logger, mask
 from pipo.telemetry.redaction import Redactor
 from pipo_runner.pipeline.acks import Acks
+from pipo_runner.pipeline.applying import Applying
 from pipo_runner.pipeline.assembly import (
     Parts,
     Surroundings,
@@ -56,6 +57,7 @@ from pipo_runner.pipeline.http_door import HttpDoor
 from pipo_runner.pipeline.operations import DeadLetters
 from pipo_runner.pipeline.outputs import Outputs
 from pipo_runner.pipeline.pausing import MANUAL, REQUESTED
+from pipo_runner.pipeline.plan import Plan
 from pipo_runner.pipeline.pushing import Pushes
 from pipo_runner.pipeline.resuming import loader, take_up
 from pipo_runner.pipeline.scopes import Scopes
@@ -89,6 +91,7 @@ class PipelineProcess:
 
     parts: Parts
     dead_letters: DeadLetters
+    applying: Applying
 
     def __init__(
         self,
@@ -172,6 +175,19 @@ class PipelineProcess:
             prepare=self._prepare,
             may_replay=lambda: self._must_run("replay"),
             may_purge=lambda: self._must_run("purge", draining=True),
+        )
+        self.applying = Applying(
+            name=self.name,
+            file=self._definition.file,
+            journal=self._journal,
+            plans=self._plans,
+            manifests=connectors.manifests(),
+            may=self._must_run,
+            make_ready=self._make_ready,
+            in_force=self._in_force,
+            clock=self._clock,
+            redact=redactor.text,
+            uploaded_code=self._config.allow_uploaded_code,
         )
         self.parts.endings.on_halt = self._halt
         self.parts.pausing.on_pause.append(self._register_later)
@@ -288,6 +304,19 @@ class PipelineProcess:
         await self._steps.open()
         await self._outputs.open(self._plans.outputs(), {})
 
+    async def _make_ready(self, plan: Plan) -> None:
+        """Opens what a version's packets need. Raises: PipoError, ConnectorError."""
+        await self._steps.open()
+        self._steps.require(self._plans.edition(plan.version))
+        await self._outputs.open(self._plans.outputs(), {})
+        self._outputs.require(plan)
+
+    def _in_force(self, edition: Edition) -> None:
+        """A version was applied: new packets go by it (edge 359)."""
+        self.parts.admission.limit(edition.pipeline.buffer_max)
+        self._register_later()
+        self._log.info("version applied", action="version.applied", version=edition.version)
+
     async def _version(self, version: int) -> versions.Version | None:
         return await versions.one(self._journal.rows, version)
 
@@ -383,6 +412,10 @@ class PipelineProcess:
         """Where the oldest packet of a jam stood when it was told; None when it is not jammed."""
         stalling = self.parts.stalling
         return None if stalling is None else stalling.at
+
+    def masked(self, text: str) -> str:
+        """A text without the secrets of the versions that run."""
+        return self._redactor.text(text)
 
     def door(self, peer: str) -> HttpDoor:
         """A gateway's stream of HTTP requests."""

@@ -10,12 +10,14 @@ from typing import Protocol
 import grpc
 
 from pipo.errors import BadRequest, NotFound
-from pipo.journal import reads
+from pipo.journal import reads, versions
 from pipo.journal.changes import DEAD_LETTERED
 from pipo.journal.endings import ENDINGS
+from pipo.lang.text_diff import diff
 from pipo.rpc import to_proto
 from pipo.rpc.stubs import checker_pb2, packet_pb2, pipeline_pb2, pipeline_pb2_grpc, pipo_pb2
 from pipo_runner.pipeline.acks import Acks
+from pipo_runner.pipeline.applying import Applying
 from pipo_runner.pipeline.downstream import Downstream
 from pipo_runner.pipeline.handing import HandOvers
 from pipo_runner.pipeline.http_door import HttpDoor
@@ -54,6 +56,9 @@ class Process(Protocol):
     def dead_letters(self) -> DeadLetters: ...
 
     @property
+    def applying(self) -> Applying: ...
+
+    @property
     def journal(self) -> reads.Source: ...
 
     @property
@@ -63,6 +68,8 @@ class Process(Protocol):
     def status(self) -> str: ...
 
     def door(self, peer: str) -> HttpDoor: ...
+
+    def masked(self, text: str) -> str: ...
 
     async def info(self) -> pipo_pb2.PipelineInfo: ...
 
@@ -192,6 +199,47 @@ class PipelineServicer(pipeline_pb2_grpc.PipelineServicer):
     ) -> pipo_pb2.PurgeReply:
         done = await self._process.dead_letters.purge(request.ids, every=request.all, by=request.by)
         return to_proto.message(pipo_pb2.PurgeReply, done)
+
+    async def ListVersions(
+        self, request: pipo_pb2.ListVersionsRequest, context: grpc.aio.ServicerContext
+    ) -> pipo_pb2.ListVersionsReply:
+        process = self._process
+        found = await versions.history(process.journal.rows)
+        return to_proto.history(found, RUNNER, process.version, process.masked)
+
+    async def GetVersion(
+        self, request: pipo_pb2.GetVersionRequest, context: grpc.aio.ServicerContext
+    ) -> pipo_pb2.VersionText:
+        process, rows = self._process, self._process.journal.rows
+        found = await versions.find(rows, process.name, request.version)
+        pending = await versions.pending_of(rows, found.version)
+        return to_proto.version_text(found, pending, RUNNER, process.masked)
+
+    async def Diff(
+        self, request: pipo_pb2.DiffRequest, context: grpc.aio.ServicerContext
+    ) -> pipo_pb2.DiffReply:
+        process = self._process
+        old, new = await versions.compared(
+            process.journal.rows, process.name, getattr(request, "from"), request.to
+        )
+        made = diff(
+            process.name, (old.version, old.texts), (new.version, new.texts), process.masked
+        )
+        return to_proto.text_diff(made, old.version, new.version, RUNNER)
+
+    async def Rollback(
+        self, request: pipo_pb2.RollbackRequest, context: grpc.aio.ServicerContext
+    ) -> pipo_pb2.RollbackReply:
+        done = await self._process.applying.rollback(request.version, by=request.by)
+        return to_proto.message(pipo_pb2.RollbackReply, done)
+
+    async def Apply(
+        self, request: pipo_pb2.ApplyRequest, context: grpc.aio.ServicerContext
+    ) -> pipo_pb2.ApplyReply:
+        done = await self._process.applying.apply(
+            request.source, dict(request.files), by=request.by, reason=request.reason
+        )
+        return to_proto.message(pipo_pb2.ApplyReply, done)
 
     async def ListPackets(
         self, request: pipo_pb2.ListPacketsRequest, context: grpc.aio.ServicerContext

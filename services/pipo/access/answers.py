@@ -96,6 +96,28 @@ def purged(reply: pipo_pb2.PurgeReply) -> Answer:
     return to_value(reply)
 
 
+def versions(reply: pipo_pb2.ListVersionsReply) -> Answer:
+    return to_value(reply)
+
+
+def version(reply: pipo_pb2.VersionText) -> Answer:
+    """The version's own keys, then its texts."""
+    whole = to_value(reply)
+    return {**whole.pop("version"), **whole}
+
+
+def difference(reply: pipo_pb2.DiffReply) -> Answer:
+    return to_value(reply)
+
+
+def rolled_back(reply: pipo_pb2.RollbackReply) -> Answer:
+    return to_value(reply)
+
+
+def applied(reply: pipo_pb2.ApplyReply) -> Answer:
+    return to_value(reply)
+
+
 def packets(reply: pipo_pb2.ListPacketsReply) -> Answer:
     return to_value(reply)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 
-from pipo.access import log_tail, requests, stopped
+from pipo.access import log_tail, requests, stopped, stopped_versions
 from pipo.access.checking import check_text
 from pipo.access.hosts import Hosts
 from pipo.access.routing import COMING, STOPPING, Routing
@@ -28,6 +28,8 @@ PUSH_TIMEOUT_S = 30.0
 STATUS_TIMEOUT_S = 2.0
 # A queue may hold many thousands; less than a command waits for its answer.
 ALL_TIMEOUT_S = 80.0
+# Longer than the steps of a version may take to open.
+APPLY_TIMEOUT_S = 45.0
 # How many pipelines are asked at once for a listing.
 PARALLEL_MAX = 32
 
@@ -198,6 +200,55 @@ class Access:
         return await self._routing.ask(
             request.pipeline, lambda peer: peer.stub.Purge(request, timeout=ALL_TIMEOUT_S)
         )
+
+    # ── versions ─────────────────────────────────────────────────────────────
+
+    async def list_versions(
+        self, request: pipo_pb2.ListVersionsRequest
+    ) -> pipo_pb2.ListVersionsReply:
+        """Every version, newest first."""
+        requests.check_list_versions(request)
+        return await self._routing.read(
+            request.pipeline,
+            lambda peer: peer.stub.ListVersions(request, timeout=READ_TIMEOUT_S),
+            lambda: stopped_versions.history(self.home.pipeline(request.pipeline)),
+        )
+
+    async def get_version(self, request: pipo_pb2.GetVersionRequest) -> pipo_pb2.VersionText:
+        """One version with its texts. Raises: NotFound."""
+        requests.check_get_version(request)
+        return await self._routing.read(
+            request.pipeline,
+            lambda peer: peer.stub.GetVersion(request, timeout=READ_TIMEOUT_S),
+            lambda: stopped_versions.one(self.home.pipeline(request.pipeline), request.version),
+        )
+
+    async def diff(self, request: pipo_pb2.DiffRequest) -> pipo_pb2.DiffReply:
+        """What differs between two versions. Raises: NotFound."""
+        requests.check_diff(request)
+        return await self._routing.read(
+            request.pipeline,
+            lambda peer: peer.stub.Diff(request, timeout=READ_TIMEOUT_S),
+            lambda: stopped_versions.diff(
+                self.home.pipeline(request.pipeline), getattr(request, "from"), request.to
+            ),
+        )
+
+    async def rollback(self, request: pipo_pb2.RollbackRequest) -> pipo_pb2.RollbackReply:
+        """Answers once it is journaled. Raises: NotFound, InvalidState, Unavailable."""
+        requests.check_get_version(request)
+        return await self._routing.ask(
+            request.pipeline, lambda peer: peer.stub.Rollback(request, timeout=APPLY_TIMEOUT_S)
+        )
+
+    async def apply(self, request: pipo_pb2.ApplyRequest) -> pipo_pb2.ApplyReply:
+        """Answers once it is journaled. Raises: InvalidPipeline, InvalidState, Unavailable."""
+        requests.check_apply(request)
+        return await self._routing.ask(
+            request.pipeline, lambda peer: peer.stub.Apply(request, timeout=APPLY_TIMEOUT_S)
+        )
+
+    # ── one packet ───────────────────────────────────────────────────────────
 
     async def inspect(self, request: pipo_pb2.InspectRequest) -> packet_pb2.Trace:
         """A packet's full trace. Raises: NotFound."""

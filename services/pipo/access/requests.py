@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pipo.errors import BadRequest
+from pipo.journal.versions import number_of
 from pipo.rpc.stubs import pipo_pb2
 
 PAGE_MAX = 1000
@@ -10,6 +11,9 @@ PACKETS_DEFAULT = 50
 EVENTS_DEFAULT = 100
 LOG_LINES_DEFAULT = 200
 SOURCE_CHARS_MAX = 200
+# Of an applied version: the pipeline's text, and those of the files that it names.
+TEXTS_CHARS_MAX = 8 * 1024 * 1024
+FILES_MAX = 256
 IDS_MAX = 1000
 
 PACKET_STATES = (
@@ -82,6 +86,36 @@ def check_selection(request: pipo_pb2.ReplayRequest | pipo_pb2.PurgeRequest) -> 
         raise BadRequest(f"{len(ids)} ids are given", hint=f"1 to {IDS_MAX}; `all` takes every one")
     if "" in ids:
         raise BadRequest("an id is empty", hint="ids are those of packets")
+
+
+def check_list_versions(request: pipo_pb2.ListVersionsRequest) -> None:
+    _named(request.pipeline)
+
+
+def check_get_version(request: pipo_pb2.GetVersionRequest | pipo_pb2.RollbackRequest) -> None:
+    _named(request.pipeline)
+    number_of(request.version)
+
+
+def check_diff(request: pipo_pb2.DiffRequest) -> None:
+    """Both versions are named; which exist is the journal's to say."""
+    _named(request.pipeline)
+    for field in ("from", "to"):
+        if not getattr(request, field):
+            raise BadRequest(f"{field} is missing", hint="name two versions, like 1 and v3")
+        number_of(getattr(request, field))
+
+
+def check_apply(request: pipo_pb2.ApplyRequest) -> None:
+    _named(request.pipeline)
+    if not request.source:
+        raise BadRequest("source is missing", hint="source is the pipeline's whole text")
+    total = len(request.source) + sum(len(text) for text in request.files.values())
+    if total > TEXTS_CHARS_MAX or len(request.files) > FILES_MAX:
+        raise TooLarge(
+            f"{len(request.files)} files with {total} characters in all are sent",
+            hint=f"at most {FILES_MAX} files, and {TEXTS_CHARS_MAX} characters with the source",
+        )
 
 
 def check_inspect(request: pipo_pb2.InspectRequest) -> None:

@@ -21,7 +21,7 @@ READ_TIMEOUT_S = 10.0
 async def packets(
     pipeline: PipelineHome, request: pipo_pb2.ListPacketsRequest, limit: int
 ) -> pipo_pb2.ListPacketsReply:
-    async with _rows(pipeline) as rows:
+    async with opened(pipeline) as rows:
         if rows is None:
             return pipo_pb2.ListPacketsReply(source=SOURCE)
         page = await reads.packets(rows, request.state or None, limit, request.after or None)
@@ -30,7 +30,7 @@ async def packets(
 
 async def trace(pipeline: PipelineHome, packet_id: str) -> packet_pb2.Trace:
     """Raises: NotFound, if the journal has no such packet."""
-    async with _rows(pipeline) as rows:
+    async with opened(pipeline) as rows:
         found = None if rows is None else await reads.trace(rows, packet_id)
     if found is None:
         raise no_packet(pipeline.name, packet_id)
@@ -38,7 +38,7 @@ async def trace(pipeline: PipelineHome, packet_id: str) -> packet_pb2.Trace:
 
 
 async def events(pipeline: PipelineHome, after_seq: int, limit: int) -> pipo_pb2.ListEventsReply:
-    async with _rows(pipeline) as rows:
+    async with opened(pipeline) as rows:
         if rows is None:
             return pipo_pb2.ListEventsReply(last_seq=after_seq, source=SOURCE)
         page = await reads.events(rows, after_seq, limit)
@@ -56,7 +56,7 @@ class Numbers:
 
 async def numbers(pipeline: PipelineHome) -> Numbers:
     """The journal's numbers; none without a journal."""
-    async with _rows(pipeline) as rows:
+    async with opened(pipeline) as rows:
         if rows is None:
             return Numbers({})
         oldest = await reads.oldest_pending(rows)
@@ -80,7 +80,7 @@ async def info(
             made.last_exit = wanted.last_exit
         if wanted.error is not None:
             made.error = wanted.error
-    async with _rows(pipeline) as rows:
+    async with opened(pipeline) as rows:
         made.stats.SetInParent()
         if rows is not None:
             made.stats.CopyFrom(await _stats(rows, now_ms))
@@ -99,7 +99,7 @@ def no_packet(name: str, packet_id: str) -> NotFound:
 
 
 @asynccontextmanager
-async def _rows(pipeline: PipelineHome) -> AsyncIterator[reads.Rows | None]:
+async def opened(pipeline: PipelineHome) -> AsyncIterator[reads.Rows | None]:
     """The journal's rows, or None when there is no journal yet.
 
     Raises: Unavailable, if reading takes longer than 10 s.

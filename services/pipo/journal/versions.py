@@ -5,15 +5,19 @@ Read alike in the pipeline process and by whoever looks at a journal (`Rows`).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from pipo.errors import BadRequest, NotFound
 from pipo.journal.recover import IS_PENDING
 from pipo.journal.rows import Row, Rows
-from pipo.lang.texts import Texts
+
+if TYPE_CHECKING:
+    from pipo.lang.texts import Texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +41,9 @@ class Version:
 
     @property
     def texts(self) -> Texts:
+        # The language costs most commands, which ask for no text, a tenth of a second.
+        from pipo.lang.texts import Texts
+
         return Texts(self.source, self.files)
 
 
@@ -60,6 +67,7 @@ WHERE {IS_PENDING} AND root IS NULL GROUP BY version
 """
 # The hash of the pipeline's file at the last start.
 LAST_START: Final = "SELECT value FROM meta WHERE key = 'file_hash'"
+_NUMBER: Final = re.compile(r"[vV]?([0-9]{1,9})")
 # More than this nobody reads; the oldest are left out of a history.
 HISTORY_LIMIT: Final = 1000
 
@@ -76,10 +84,49 @@ async def one(rows: Rows, version: int) -> Version | None:
     return _version(found[0]) if found else None
 
 
+def number_of(word: str) -> int:
+    """The number that `3` or `v3` means. Raises: BadRequest, for other words (edge 347)."""
+    found = _NUMBER.fullmatch(word)
+    if found is None:
+        raise BadRequest(
+            f"{word[:50]!r} names no version" if word else "version is missing",
+            hint="versions are numbered: 3, or v3",
+        )
+    return int(found[1])
+
+
+async def find(rows: Rows, pipeline: str, word: str) -> Version:
+    """The version that a word names.
+
+    Raises: BadRequest; NotFound, with the versions there are.
+    """
+    number = number_of(word)
+    found = await one(rows, number)
+    if found is None:
+        newest = await latest(rows)
+        there = "none yet" if newest is None else f"v1 to v{newest.version}"
+        raise NotFound(
+            f"pipeline {pipeline!r} has no version v{number}",
+            hint=f"there are {there}; pipo history {pipeline} lists them",
+        )
+    return found
+
+
 async def history(rows: Rows) -> History:
     """Every version, newest first."""
     found, pending = await rows.together((VERSIONS, (HISTORY_LIMIT,)), (PENDING_BY_VERSION, ()))
     return History([_version(row) for row in found], dict(pending))
+
+
+async def compared(rows: Rows, pipeline: str, old: str, new: str) -> tuple[Version, Version]:
+    """Two versions by their words. Raises: as `find`."""
+    return await find(rows, pipeline, old), await find(rows, pipeline, new)
+
+
+async def pending_of(rows: Rows, version: int) -> int:
+    """How many pending packets are pinned to a version."""
+    found = await rows.rows(PENDING_BY_VERSION)
+    return sum(count for one, count in found if one == version)
 
 
 async def pending_older(rows: Rows, version: int) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
@@ -18,7 +18,15 @@ from pipo.errors import Finding
 from pipo.journal.changes import PENDING
 from pipo.rpc.stubs import packet_pb2, pipo_pb2
 
+if TYPE_CHECKING:
+    from pipo.journal.versions import History, Version
+    from pipo.lang.text_diff import TextDiff
+
 M = TypeVar("M", bound=Message)
+
+
+def _as_is(text: str) -> str:
+    return text
 
 
 def message(cls: type[M], record: Any, /, **given: Any) -> M:
@@ -47,6 +55,51 @@ def trace(record: Any, source: str, pipeline: str) -> packet_pb2.Trace:
     return made
 
 
+def version(
+    record: Version, pending: int, masked: Callable[[str], str] = _as_is
+) -> pipo_pb2.Version:
+    return pipo_pb2.Version(
+        version=record.version,
+        hash=record.hash,
+        author=masked(record.author),
+        author_kind=record.author_kind,
+        reason=masked(record.reason),
+        proposal=record.proposal,
+        files=record.texts.digests,
+        created_at=record.created_at,
+        pending=pending,
+    )
+
+
+def history(
+    record: History, source: str, current: int | None, masked: Callable[[str], str] = _as_is
+) -> pipo_pb2.ListVersionsReply:
+    return pipo_pb2.ListVersionsReply(
+        versions=[
+            version(one, record.pending.get(one.version, 0), masked) for one in record.versions
+        ],
+        current=current,
+        latest=record.versions[0].version if record.versions else 0,
+        source=source,
+    )
+
+
+def version_text(
+    record: Version, pending: int, source: str, masked: Callable[[str], str] = _as_is
+) -> pipo_pb2.VersionText:
+    return pipo_pb2.VersionText(
+        version=version(record, pending, masked),
+        text=masked(record.source),
+        texts={path: masked(text) for path, text in record.files.items()},
+        source=source,
+    )
+
+
+def text_diff(record: TextDiff, old: int, new: int, source: str) -> pipo_pb2.DiffReply:
+    # `from` is no name in Python.
+    return message(pipo_pb2.DiffReply, record, source=source, **{"from": old, "to": new})
+
+
 def acknowledged(outcome: Any, packet_id: str) -> pipo_pb2.AckReply:
     return message(pipo_pb2.AckReply, outcome, packet_id=packet_id, acked=True)
 
@@ -71,9 +124,7 @@ def stats(counters: Mapping[str, int]) -> pipo_pb2.Stats:
     )
 
 
-def diagnostic(
-    finding: Finding, masked: Callable[[str], str] = lambda text: text
-) -> packet_pb2.Diagnostic:
+def diagnostic(finding: Finding, masked: Callable[[str], str] = _as_is) -> packet_pb2.Diagnostic:
     return packet_pb2.Diagnostic(
         code=finding.code,
         severity=finding.severity,

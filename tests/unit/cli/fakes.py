@@ -75,6 +75,24 @@ class Operations:
         found: pipo_pb2.PurgeReply = await self._answer("purge", request)
         return found
 
+    async def list_versions(
+        self, request: pipo_pb2.ListVersionsRequest
+    ) -> pipo_pb2.ListVersionsReply:
+        found: pipo_pb2.ListVersionsReply = await self._answer("list_versions", request)
+        return found
+
+    async def diff(self, request: pipo_pb2.DiffRequest) -> pipo_pb2.DiffReply:
+        found: pipo_pb2.DiffReply = await self._answer("diff", request)
+        return found
+
+    async def rollback(self, request: pipo_pb2.RollbackRequest) -> pipo_pb2.RollbackReply:
+        found: pipo_pb2.RollbackReply = await self._answer("rollback", request)
+        return found
+
+    async def apply(self, request: pipo_pb2.ApplyRequest) -> pipo_pb2.ApplyReply:
+        found: pipo_pb2.ApplyReply = await self._answer("apply", request)
+        return found
+
     async def inspect(self, request: pipo_pb2.InspectRequest) -> packet_pb2.Trace:
         found: packet_pb2.Trace = await self._answer("inspect", request)
         return found

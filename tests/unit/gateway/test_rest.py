@@ -392,10 +392,9 @@ async def test_routes(client: aiohttp.ClientSession, pipeline: FakePipeline) -> 
 @pytest.mark.parametrize(
     ("path", "operation"),
     [
-        (f"{ONE}/apply", "apply"),
         (f"{ONE}/rerun", "rerun"),
         ("/api/engine/stop", "engine stop"),
-        (f"{ONE}/rollback", "rollback"),
+        (f"{ONE}/proposals", "proposals"),
     ],
 )
 async def test_an_operation_that_is_not_built_is_named(

@@ -20,6 +20,7 @@ from pipo.rpc.errors import calling
 from pipo.rpc.server import RunningServer, serve
 from pipo.rpc.stubs import checker_pb2, pipeline_pb2, pipeline_pb2_grpc, pipo_pb2
 from pipo_runner.pipeline.acks import Acks
+from pipo_runner.pipeline.applying import Applying
 from pipo_runner.pipeline.downstream import Downstream
 from pipo_runner.pipeline.handing import HandOvers
 from pipo_runner.pipeline.http_door import HttpDoor
@@ -75,6 +76,13 @@ class FakeProcess:
     @property
     def dead_letters(self) -> DeadLetters:
         return self.rig.dead_letters
+
+    @property
+    def applying(self) -> Applying:
+        raise NotImplementedError
+
+    def masked(self, text: str) -> str:
+        return text.replace("s3cr3t", "***")
 
     @property
     def journal(self) -> reads.Source:
