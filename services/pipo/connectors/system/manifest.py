@@ -5,7 +5,7 @@ from __future__ import annotations
 from pipo.connectors.contract import Manifest, Role
 from pipo.connectors.schema import choices, closed, duration
 
-_METRICS = ("cpu", "memory", "disk", "battery", "network")
+METRICS = ("cpu", "memory", "disk", "battery", "network")
 
 MANIFEST = Manifest(
     name="system",
@@ -13,8 +13,8 @@ MANIFEST = Manifest(
     input=Role(
         closed(
             required=("every",),
-            every=duration("The time between two samples."),
-            metrics=choices("What a sample holds.", *_METRICS, default=list(_METRICS)),
+            every=duration("The time between two samples, from the start."),
+            metrics=choices("What a sample holds.", *METRICS, default=list(METRICS)),
         )
     ),
 )
