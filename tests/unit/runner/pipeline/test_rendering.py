@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from pipo.connectors.exec.manifest import MANIFEST as EXEC
 from pipo.connectors.file.manifest import MANIFEST as FILE
 from pipo.connectors.http.manifest import MANIFEST as HTTP
 from pipo.connectors.sqlite.manifest import MANIFEST as SQLITE
@@ -16,6 +17,7 @@ from pipo_runner.pipeline.rendering import PathTemplate, RenderError, Settings
 
 ROW = SQLITE.output.schema if SQLITE.output else {}
 RECORD = FILE.output.schema if FILE.output else {}
+PROGRAM = EXEC.tap.schema if EXEC.tap else {}
 TENANT = "./out/${data.tenant}/day.jsonl"
 
 
@@ -281,3 +283,62 @@ def test_a_checks_path_keeps_the_same_rules(tmp_path: Path) -> None:
 def test_the_outputs_path_keeps_them_too(tmp_path: Path) -> None:
     with pytest.raises(RenderError, match="would leave its folder"):
         render({"path": TENANT}, {"tenant": ".."}, tmp_path, RECORD)
+
+
+# ── programs ─────────────────────────────────────────────────────────────────
+
+
+def test_a_folder_that_is_not_named_is_the_pipelines_own(tmp_path: Path) -> None:
+    made = Settings({"command": "date"}, PROGRAM, tmp_path)
+    assert made.constant == {"command": "date", "cwd": str(tmp_path)}
+
+
+@pytest.mark.parametrize(
+    ("command", "data", "path"),
+    [
+        ("date", {}, "date"),
+        ("./tools/go.sh", {}, "{}/tools/go.sh"),
+        ("/bin/date", {}, "/bin/date"),
+        ("${data.tool}", {"tool": "date"}, "date"),
+        ("tools/${data.tool}", {"tool": "go.sh"}, "{}/tools/go.sh"),
+    ],
+)
+def test_a_command_is_a_name_or_a_path(command: str, data: Any, path: str, tmp_path: Path) -> None:
+    made = render({"command": command}, data, tmp_path, PROGRAM)
+    assert made["command"] == path.format(tmp_path)
+
+
+@pytest.mark.parametrize("tool", ["../x", "/bin/rm", "a/../../b", "", None])
+def test_no_packet_leads_a_command_astray(tool: Any, tmp_path: Path) -> None:
+    """R22."""
+    for command in ("${data.tool}", "./tools/${data.tool}"):
+        with pytest.raises(RenderError):
+            render({"command": command}, {"tool": tool}, tmp_path, PROGRAM)
+
+
+def test_outputs_are_relative_to_the_folder_it_runs_in(tmp_path: Path) -> None:
+    raw = {"command": "x", "cwd": "./work", "outputs": ["./a.txt", "b/${data.n}.txt"]}
+    made = render(raw, {"n": 7}, tmp_path, PROGRAM)
+    assert made["outputs"] == [f"{tmp_path}/work/a.txt", f"{tmp_path}/work/b/7.txt"]
+    raw["cwd"] = "./work/${data.n}"
+    settings = Settings(raw, PROGRAM, tmp_path)
+    assert settings.names == {"data"}
+    for n in (7, 8, 7):
+        made = settings.render({"data": {"n": n}, "env": {}, "secrets": {}})
+        assert made["outputs"][0] == f"{tmp_path}/work/{n}/a.txt"
+
+
+@pytest.mark.parametrize("name", ["../escape", "/escape-abs", "a/../../b", ".", "", "a\0b", None])
+def test_no_packet_leads_an_output_astray(name: Any, tmp_path: Path) -> None:
+    """R22: the same values in the `outputs` of an exec node."""
+    raw = {"command": "x", "cwd": "./work", "outputs": ["./out/${data.name}/day.txt"]}
+    with pytest.raises(RenderError):
+        render(raw, {"name": name}, tmp_path, PROGRAM)
+
+
+def test_a_link_leads_no_output_astray(tmp_path: Path) -> None:
+    (tmp_path / "work/out").mkdir(parents=True)
+    (tmp_path / "work/out/linked").symlink_to(tmp_path)
+    raw = {"command": "x", "cwd": "./work", "outputs": ["./out/${data.name}/day.txt"]}
+    with pytest.raises(RenderError, match="through a link"):
+        render(raw, {"name": "linked"}, tmp_path, PROGRAM)
