@@ -19,6 +19,13 @@ EVENT_WIDTH = 14
 DATA_CHARS_MAX = 4000
 
 SETTLED = {"delivered", "filtered", "dead_lettered", "rejected"}
+RETRY = "step.retry"
+RETRYING = "step.retrying"
+HELD = "packet.held"
+DELIVERED = "packet.delivered"
+# Events that tell why a unit goes no further, or not now.
+WITH_ERROR = {HELD, "packet.dead_lettered", "packet.dropped", "packet.escalated"}
+VERIFY = "$verify"
 
 
 def story(pipeline: str, trace: packet_pb2.Trace, now_ms: int) -> list[str]:
@@ -26,14 +33,35 @@ def story(pipeline: str, trace: packet_pb2.Trace, now_ms: int) -> list[str]:
     if not trace.HasField("packet"):
         return [line for event in trace.events for line in _record(pipeline, event)]
     packet = trace.packet
-    steps = [*trace.steps, *_unfinished(trace)]
-    sections = [_head(pipeline, packet, now_ms), _steps(steps, _last_words(trace))]
+    words = _last_words(trace.events)
+    if packet.HasField("error"):
+        words = [f"error {error_text(packet.error)}"]
+    elif packet.HasField("evidence"):
+        words = [f"seen {_shown(packet.evidence)}", *words]
+    sections = [
+        _head(pipeline, packet, now_ms),
+        _unit(packet.state, trace.steps, trace.events, words, now_ms),
+    ]
     for copy in trace.copies:
-        sections.append([f"copy {copy.id}  {copy.state}", *_steps(copy.steps, [])])
+        words = _last_words(copy.events)
+        told = _unit(copy.state, copy.steps, copy.events, words, now_ms)
+        sections.append([f"copy {copy.id}  {copy.state}", *told])
     lines: list[str] = []
     for section in sections:
         lines += ["", *section] if lines else section
     return lines
+
+
+def _unit(
+    state: str,
+    steps: Sequence[packet_pb2.Step],
+    events: Sequence[packet_pb2.Event],
+    last_words: Sequence[str],
+    now_ms: int,
+) -> list[str]:
+    """One packet's or copy's steps, with the one that is under way."""
+    under_way = [] if state in SETTLED else _under_way(steps, events)
+    return _steps([*steps, *under_way], last_words, now_ms)
 
 
 def _head(pipeline: str, packet: packet_pb2.Packet, now_ms: int) -> list[str]:
@@ -62,26 +90,27 @@ def _record(pipeline: str, event: packet_pb2.Event) -> list[str]:
     return lines
 
 
-def _unfinished(trace: packet_pb2.Trace) -> Iterable[packet_pb2.Step]:
-    """The step that is being tried again: its attempts stand among the events alone so far."""
-    packet = trace.packet
-    if packet.state in SETTLED or not packet.attempt:
+def _under_way(
+    steps: Sequence[packet_pb2.Step], events: Sequence[packet_pb2.Event]
+) -> Iterable[packet_pb2.Step]:
+    """The step whose end is to come, as far as it was heard of: its tries, what it waits for."""
+    # Every event before is a step, or the retry or note of one.
+    since = events[sum(1 + len(step.retries) + len(step.notes) for step in steps) :]
+    if not since:
         return
-    tries: list[packet_pb2.Event] = []
-    for event in reversed(trace.events):
-        if event.type != "step.retry" or len(tries) == packet.attempt:
-            break
-        tries.append(event)
-    if tries:
-        before = trace.steps[-1].at if trace.steps else packet.received_at
-        yield packet_pb2.Step(
-            step=packet.node,
-            event="step.retrying",
-            at=tries[0].at,
-            ms=float(tries[0].at - before),
-            attempts=packet.attempt,
-            retries=[_retry(event) for event in reversed(tries)],
-        )
+    last = since[-1]
+    tries = [event for event in since if event.type == RETRY]
+    others = [event for event in since if event.type != RETRY]
+    yield packet_pb2.Step(
+        step=VERIFY if last.node == "delivered" else last.node,
+        event=RETRYING if last.type == RETRY else last.type,
+        at=last.at,
+        ms=float(last.at - steps[-1].at) if steps else None,
+        attempts=len(tries) + sum(event.type == HELD for event in others),
+        retries=[_retry(event) for event in tries],
+        # Why it is held stands below, in words.
+        notes=[event for event in others if event.type != HELD],
+    )
 
 
 def _retry(event: packet_pb2.Event) -> packet_pb2.Retry:
@@ -89,26 +118,29 @@ def _retry(event: packet_pb2.Event) -> packet_pb2.Retry:
     return packet_pb2.Retry(attempt=told["attempt"], wait_ms=told["wait"], error=told["error"])
 
 
-def _last_words(trace: packet_pb2.Trace) -> list[str]:
-    """What belongs below the packet's last step: why it failed or is held, what its check saw."""
-    packet = trace.packet
-    if packet.HasField("error"):
-        return [f"error {error_text(packet.error)}"]
-    words = [f"seen {_shown(packet.evidence)}"] if packet.HasField("evidence") else []
-    if trace.events and trace.events[-1].type == "packet.held":
-        error = msgspec.json.decode(trace.events[-1].detail)["error"]
-        words.append(f"held {error['code']}: {error['message']}")
-    return words
+def _last_words(events: Sequence[packet_pb2.Event]) -> list[str]:
+    """What belongs below a unit's last step: why it failed or is held, what its check saw."""
+    if not events or not events[-1].HasField("detail"):
+        return []
+    last = events[-1]
+    detail = msgspec.json.decode(last.detail)
+    if last.type in WITH_ERROR:
+        error = detail.get("error", detail)
+        what = "held" if last.type == HELD else "error"
+        return [f"{what} {error['code']}: {error['message']}"]
+    if last.type == DELIVERED and "evidence" in detail:
+        return [f"seen {_shown(msgspec.json.encode(detail['evidence']))}"]
+    return []
 
 
-def _steps(steps: Sequence[packet_pb2.Step], last_words: Sequence[str]) -> list[str]:
+def _steps(steps: Sequence[packet_pb2.Step], last_words: Sequence[str], now_ms: int) -> list[str]:
     name_width = max((width(_name(s)) for s in steps), default=0)
     time_width = max((len(_took(s)) for s in steps), default=0)
     below = " " * (STEP_COLUMN + name_width)
     lines: list[str] = []
     for step in steps:
         lines.append(_step(step, name_width, time_width))
-        lines += _indented(below, _below(step))
+        lines += _indented(below, _below(step, now_ms))
     return lines + _indented(below, last_words)
 
 
@@ -124,13 +156,21 @@ def _step(step: packet_pb2.Step, name_width: int, time_width: int) -> str:
     return (MARGIN + "  ".join(cells)).rstrip()
 
 
-def _below(step: packet_pb2.Step) -> Iterable[str]:
+def _below(step: packet_pb2.Step, now_ms: int) -> Iterable[str]:
     if step.HasField("data"):
         yield f"data {_shown(step.data)}"
     for retry in step.retries:
-        yield f"retry {retry.attempt}: {retry.error} (waited {duration(retry.wait_ms, places=2)})"
+        yield f"retry {retry.attempt}: {retry.error} ({_wait(step, retry, now_ms)})"
     for note in step.notes:
         yield _note(note)
+
+
+def _wait(step: packet_pb2.Step, retry: packet_pb2.Retry, now_ms: int) -> str:
+    over_at = step.at + round(retry.wait_ms)
+    waits = step.event == RETRYING and retry.attempt == step.retries[-1].attempt
+    if waits and over_at > now_ms:
+        return f"waits {duration(retry.wait_ms, places=2)}, until {time_of_day(over_at)}"
+    return f"waited {duration(retry.wait_ms, places=2)}"
 
 
 def _name(step: packet_pb2.Step) -> str:

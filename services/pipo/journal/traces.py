@@ -177,7 +177,7 @@ class _Walk:
                         at=at,
                         ms=None if before is None else float(at - before),
                         data=birth if type_ in _BORN else self._fold(patch),
-                        attempts=_attempts(detail, len(retries) + 1),
+                        attempts=_attempts(detail, len(retries) + 1 + _holds(notes)),
                         retries=retries,
                         notes=notes,
                     )
@@ -279,8 +279,13 @@ def _retry(detail: bytes) -> Retry:
     return Retry(found["attempt"], float(found["wait"]), found["error"])
 
 
+def _holds(notes: Sequence[Event]) -> int:
+    """How often the step failed for good and was held, to begin anew after a pause."""
+    return sum(note.type == "packet.held" for note in notes)
+
+
 def _attempts(detail: bytes | None, counted: int) -> int:
-    """How often a step ran: as its error says, or one more than its retries."""
+    """How often a step ran: as its error says, or one more than those that failed."""
     if detail is not None:
         found = msgspec.json.decode(detail)
         if isinstance(found, Mapping) and isinstance(found.get("attempts"), int):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pipo.journal import reads
-from pipo.journal.changes import DeadLettered, Retried
+from pipo.journal.changes import DeadLettered, Held, Retried
 from pipo.journal.sqlite_journal import SqliteJournal
 from pipo.journal.traces import Trace
 from tests.unit.journal.packets import (
@@ -54,6 +54,16 @@ async def test_a_dead_letter_tells_its_steps_retries_and_times(journal: SqliteJo
     assert found.packet.error is not None
     assert found.packet.error.message == "it broke"
     assert found.packet.updated_at - found.packet.received_at == 108
+
+
+async def test_a_try_before_a_hold_counts_among_the_attempts(journal: SqliteJournal) -> None:
+    await journal.commit(accepted(1), stepped(1), writing(1))
+    await journal.commit(Retried(packet_id(1), "$output", 1, 100, AT, "refused", AT))
+    failed = error("output.failed", "output", 2)
+    await journal.commit(Held(packet_id(1), "pause", failed, "$output", AT))
+    await journal.commit(written(1))
+    last = (await traced(journal)).steps[-1]
+    assert (last.event, last.attempts, len(last.retries)) == ("output.written", 3, 1)
 
 
 async def test_the_head_of_a_trace_says_who_sent_it_and_when(journal: SqliteJournal) -> None:

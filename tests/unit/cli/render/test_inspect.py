@@ -83,44 +83,81 @@ def test_a_delivered_packet_shows_what_its_check_saw() -> None:
     ]
 
 
-def test_a_held_packet_says_why() -> None:
+TAKEN_IN = packet_pb2.Event(seq=1, type="packet.accepted", at=RECEIVED)
+
+
+def retried(n: int, *, wait_ms: int = 100) -> packet_pb2.Event:
+    """The n-th failed try of the write, 100 ms after the one before."""
+    detail = b'{"attempt":%d,"wait":%d.0,"error":"it is locked"}' % (n, wait_ms)
+    return packet_pb2.Event(
+        seq=n + 1, type="step.retry", node="output", at=RECEIVED + n * 100, detail=detail
+    )
+
+
+def held(*, at: int = RECEIVED + 300) -> packet_pb2.Event:
     detail = b'{"how":"pause","error":{"code":"output.failed","message":"it is locked"}}'
-    held = packet_pb2.Event(seq=2, type="packet.held", at=RECEIVED + 9, detail=detail)
-    trace = packet_pb2.Trace(packet=packet(state="writing"), steps=[accepted()], events=[held])
-    told = "held output.failed: it is locked"
-    assert story("s", trace, NOW)[-1].strip() == told
-    # Once it is on its way again, it is held no more.
-    trace.events.append(packet_pb2.Event(seq=3, type="output.written", at=RECEIVED + 99))
-    assert told not in "\n".join(story("s", trace, NOW))
+    return packet_pb2.Event(seq=9, type="packet.held", node="output", at=at, detail=detail)
+
+
+def test_a_held_packet_says_why() -> None:
+    trace = packet_pb2.Trace(
+        packet=packet(state="writing"),
+        steps=[accepted()],
+        events=[TAKEN_IN, retried(1), retried(2), held()],
+    )
+    assert story("s", trace, NOW)[5:] == [
+        "  21:13:48.563  output  held            +300ms  3 attempts",
+        "                      retry 1: it is locked (waited 100ms)",
+        "                      retry 2: it is locked (waited 100ms)",
+        "                      held output.failed: it is locked",
+    ]
+    # Once it is tried again, it is held no more; what it has been through stays to be seen.
+    trace.events.append(retried(7))
+    assert story("s", trace, NOW)[5:] == [
+        "  21:13:48.963  output  retrying        +700ms  4 attempts",
+        "                      retry 1: it is locked (waited 100ms)",
+        "                      retry 2: it is locked (waited 100ms)",
+        "                      retry 7: it is locked (waited 100ms)",
+    ]
+
+
+def test_a_wait_that_is_not_over_says_until_when() -> None:
+    trace = packet_pb2.Trace(
+        packet=packet(state="writing", node="$output", attempt=2),
+        steps=[accepted()],
+        events=[TAKEN_IN, retried(1), retried(2, wait_ms=600_000)],
+    )
+    assert story("s", trace, RECEIVED + 5_000)[5:] == [
+        "  21:13:48.463  output  retrying        +200ms  2 attempts",
+        "                      retry 1: it is locked (waited 100ms)",
+        "                      retry 2: it is locked (waits 10m00s, until 21:23:48.463)",
+    ]
+    assert story("s", trace, RECEIVED + 600_200)[-1].endswith("(waited 10m00s)")
+
+
+def test_a_wait_for_an_ack_is_told() -> None:
+    asked = packet_pb2.Event(
+        seq=3,
+        type="delivery.awaiting_ack",
+        node="delivered",
+        at=RECEIVED + 5,
+        detail=b'{"deadline":7,"since":5}',
+    )
+    written = packet_pb2.Step(step="$output", event="output.written", at=RECEIVED + 5, ms=5)
+    trace = packet_pb2.Trace(
+        packet=packet(state="verifying"),
+        steps=[accepted(), written],
+        events=[TAKEN_IN, packet_pb2.Event(seq=2, type="output.written"), asked],
+    )
+    assert story("s", trace, NOW)[6:] == [
+        "  21:13:48.268  verify  awaiting-ack    +0ms",
+        '                      delivery.awaiting_ack {"deadline":7,"since":5}',
+    ]
 
 
 def test_a_packet_on_its_way_says_for_how_long() -> None:
     trace = packet_pb2.Trace(packet=packet(state="verifying"), steps=[accepted()])
     assert story("s", trace, NOW)[1].endswith("via push (cli), verifying for 1m00s")
-
-
-def test_the_attempts_of_a_step_that_goes_on_are_shown() -> None:
-    tries = [
-        packet_pb2.Event(
-            seq=n + 1,
-            type="step.retry",
-            node="output",
-            at=RECEIVED + n * 100,
-            detail=b'{"attempt":%d,"wait":100.0,"error":"it is locked"}' % n,
-        )
-        for n in (1, 2)
-    ]
-    taken_in = packet_pb2.Event(seq=1, type="packet.accepted", at=RECEIVED)
-    trace = packet_pb2.Trace(
-        packet=packet(state="writing", node="$output", attempt=2),
-        steps=[accepted()],
-        events=[taken_in, *tries],
-    )
-    assert story("s", trace, NOW)[5:] == [
-        "  21:13:48.463  output  retrying        +200ms  2 attempts",
-        "                      retry 1: it is locked (waited 100ms)",
-        "                      retry 2: it is locked (waited 100ms)",
-    ]
 
 
 def test_notes_stand_below_their_step() -> None:
@@ -143,23 +180,67 @@ def test_notes_stand_below_their_step() -> None:
     ]
 
 
-def test_each_copy_has_its_own_section() -> None:
-    trace = packet_pb2.Trace(
-        packet=packet(state="branched"),
-        steps=[accepted()],
-        copies=[
-            packet_pb2.Copy(
-                id="01M4KTMCZ7J7Z6Y9DTCWHJ0SSP:a",
-                branch="a",
-                state="delivered",
-                steps=[packet_pb2.Step(step="a", event="node.done", at=RECEIVED, ms=1)],
-            )
-        ],
+def copy(state: str, event: str, detail: bytes) -> packet_pb2.Copy:
+    """A copy whose node `a` has run; then the event came."""
+    moves = state in ("delivered", "dead_lettered", "escalated")
+    steps = [
+        packet_pb2.Step(step="a", event="packet.branched", at=RECEIVED),
+        packet_pb2.Step(step="a", event="node.done", at=RECEIVED, ms=1),
+        *([packet_pb2.Step(step="$output", event=event, at=RECEIVED + 2, ms=2)] if moves else []),
+    ]
+    last = packet_pb2.Event(seq=4, type=event, node="output", at=RECEIVED + 2, detail=detail)
+    born = [packet_pb2.Event(seq=2), packet_pb2.Event(seq=3)]
+    return packet_pb2.Copy(
+        id="01M4KTMCZ7J7Z6Y9DTCWHJ0SSP:a",
+        branch="a",
+        state=state,
+        steps=steps,
+        events=[*born, last],
     )
-    assert story("s", trace, NOW)[-3:] == [
+
+
+FAILED = b'{"code":"output.failed","message":"it is locked"}'
+
+
+@pytest.mark.parametrize(
+    ("made", "last"),
+    [
+        (
+            copy("dead_lettered", "packet.dead_lettered", FAILED),
+            ["  21:13:48.265  output  dead-lettered   +2ms", "error output.failed: it is locked"],
+        ),
+        (
+            copy("escalated", "packet.escalated", b'{"reason":"error","error":%s}' % FAILED),
+            ["  21:13:48.265  output  escalated       +2ms", "error output.failed: it is locked"],
+        ),
+        (
+            copy("delivered", "packet.delivered", b'{"evidence":{"row":1}}'),
+            ["  21:13:48.265  output  delivered       +2ms", 'seen {"row":1}'],
+        ),
+        (
+            copy("writing", "packet.held", b'{"how":"pause","error":%s}' % FAILED),
+            ["  21:13:48.265  output  held            +2ms", "held output.failed: it is locked"],
+        ),
+        (
+            copy("writing", "step.retry", b'{"attempt":1,"wait":700,"error":"it is locked"}'),
+            [
+                "  21:13:48.265  output  retrying        +2ms",
+                "retry 1: it is locked (waited 700ms)",
+            ],
+        ),
+    ],
+    ids=["dead-lettered", "escalated", "delivered", "held", "retrying"],
+)
+def test_each_copy_has_its_own_section(made: packet_pb2.Copy, last: list[str]) -> None:
+    trace = packet_pb2.Trace(packet=packet(state="branched"), steps=[accepted()], copies=[made])
+    assert [line if line.startswith("  2") else line.strip() for line in story("s", trace, NOW)][
+        -6:
+    ] == [
         "",
-        "copy 01M4KTMCZ7J7Z6Y9DTCWHJ0SSP:a  delivered",
-        "  21:13:48.263  a  done            +1ms",
+        f"copy 01M4KTMCZ7J7Z6Y9DTCWHJ0SSP:a  {made.state}",
+        "  21:13:48.263  a       branched",
+        "  21:13:48.263  a       done            +1ms",
+        *last,
     ]
 
 

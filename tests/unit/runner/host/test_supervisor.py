@@ -182,6 +182,24 @@ async def test_a_failed_pipeline_is_not_restarted(make: Any, home: Home, eventua
     await supervisor.start("p")
     await eventually(lambda: supervisor.supervised == [])
     assert (wish(home, "p").state, wish(home, "p").error) == ("failed", "halted at out")
+    # Nor by whoever takes up what should run, this host or the next.
+    for host in (supervisor, Supervisor(make(last_word=halted, runner_id="next"))):
+        await host.adopt()
+        assert host.supervised == []
+    assert wish(home, "p").desired == "stopped"
+
+
+async def test_a_halt_that_its_host_did_not_live_to_see_is_one(make: Any, home: Home) -> None:
+    async def halted(*_: object) -> Ending:
+        return Ending("failed", "halted at out")
+
+    write(home, "p", "serve")
+    desired.write(home.pipeline("p"), Desired("running", str(home.root / "p.pipo"), runner="here"))
+    supervisor = Supervisor(make(last_word=halted))
+    await supervisor.adopt()
+    assert supervisor.supervised == []
+    found = wish(home, "p")
+    assert (found.desired, found.state, found.error) == ("stopped", "failed", "halted at out")
 
 
 async def test_a_process_that_was_suspended_alone_is_resumed(
