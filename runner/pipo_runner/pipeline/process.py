@@ -52,6 +52,7 @@ from pipo_runner.pipeline.assembly import (
 )
 from pipo_runner.pipeline.body_budget import BODIES_LIMIT, BodyBudget
 from pipo_runner.pipeline.downstream import Downstream
+from pipo_runner.pipeline.functions import Functions
 from pipo_runner.pipeline.handing import HandOvers
 from pipo_runner.pipeline.http_door import HttpDoor
 from pipo_runner.pipeline.operations import DeadLetters
@@ -63,7 +64,7 @@ from pipo_runner.pipeline.resuming import loader, take_up
 from pipo_runner.pipeline.scopes import Scopes
 from pipo_runner.pipeline.secret_values import SecretValues
 from pipo_runner.pipeline.servicer import PipelineServicer
-from pipo_runner.pipeline.steps import Steps
+from pipo_runner.pipeline.steps import FUNCTION, Steps
 from pipo_runner.pipeline.tidying import Tidying
 from pipo_runner.pipeline.timers import Timers
 from pipo_runner.pipeline.verification import Verifications
@@ -149,6 +150,11 @@ class PipelineProcess:
         env = {k: os.environ[k] for k in self._config.env_allow if k in os.environ}
         recovery = await self._journal.recover()
         self._steps = Steps(self._build_step)
+        self._functions = Functions(
+            self._context(),
+            concurrency=self._definition.pipeline.concurrency,
+            env_allow=self._config.env_allow,
+        )
         scopes, pipeline = await self._versions(recovery, env)
         self._outputs = Outputs(lambda name: connectors.build_output(name, self._context()))
         await self._outputs.open(self._plans.outputs(), await self._marks(recovery))
@@ -295,6 +301,8 @@ class PipelineProcess:
         return recovery.marks
 
     def _build_step(self, role: str, name: str, edition: Edition) -> Step:
+        if name.startswith(FUNCTION):
+            return self._functions.step(role, name, edition)
         context = self._context(edition.folder)
         return connectors.build_step("tap" if role == "tap" else "transform", name, context)
 
@@ -600,6 +608,7 @@ class PipelineProcess:
         if self._server is not None:
             await self._server.stop(REQUESTS_GRACE_S)
         await self._timers.close(REQUESTS_GRACE_S if rested else 0.0)
+        await self._functions.close()
         if rested:
             await self._outputs.close()
             await self._steps.close()

@@ -21,11 +21,11 @@ class Steps:
 
     def __init__(self, build: BuildStep) -> None:
         self._build = build
-        self._built: dict[tuple[str, str, str], Step] = {}
+        self._built: dict[tuple[str, str, tuple[str, str]], Step] = {}
 
     def of(self, role: str, name: str, edition: Edition) -> Step:
         """The step of a connector or function. Raises: PipoError, if it is not built yet."""
-        own = edition.texts.hash if name.startswith(FUNCTION) else str(edition.folder)
+        own = (str(edition.folder), edition.texts.hash if name.startswith(FUNCTION) else "")
         step = self._built.get((role, name, own))
         if step is None:
             step = self._built[role, name, own] = self._build(role, name, edition)

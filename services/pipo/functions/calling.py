@@ -22,6 +22,7 @@ from pipo.functions.importing import IMPORT_TIMEOUT_S, START_TIMEOUT_S
 from pipo.functions.launching import Launched, ended_how, launch
 from pipo.functions.outline import MEMORY_BYTES
 from pipo.functions.prints import Caller, PrintedLog, Prints
+from pipo.payload import encode
 
 CALL_TIMEOUT_S: Final = 30.0
 # How long after its socket the end of a process is waited for, that says more.
@@ -164,9 +165,8 @@ class Helper(asyncio.Protocol):
                 "meta": call.meta,
                 "wants_result": call.wants_result,
             }
-            late = f"did not return within {self._limits.call_s:g} s"
-            sent = wire.frame(wire.CALL, head, call.data)
-            answer, body = await self._asked(sent, self._limits.call_s, late)
+            sent = wire.frame(wire.CALL, encode(head), call.data)
+            answer, body = await self._asked(sent, self._limits.call_s, "did not return")
         except FunctionFailed as failed:
             raise FunctionFailed(f"{name} {failed}", hopeless=failed.hopeless) from None
         except asyncio.CancelledError:
@@ -179,11 +179,8 @@ class Helper(asyncio.Protocol):
         return body
 
     async def _load(self, code: Code, name: str) -> None:
-        body = json.dumps(code.as_json()).encode()
-        late = f"does not finish importing its module within {self._limits.import_s:g} s"
-        answer, _ = await self._asked(
-            wire.frame(wire.LOAD, None, body), self._limits.import_s, late
-        )
+        sent = wire.frame(wire.LOAD, b"", code.as_json())
+        answer, _ = await self._asked(sent, self._limits.import_s, "did not import its module")
         if answer:
             answer["text"] = f"has a module that does not import: {answer['text']}"
             self._raise(answer)
@@ -202,22 +199,24 @@ class Helper(asyncio.Protocol):
     ) -> tuple[dict[str, Any], bytes]:
         if not self.alive:
             raise FunctionFailed(self._why or "lost its process before it began")
-        self._answer = self._loop.create_future()
+        answer = self._answer = self._loop.create_future()
         self._transport.write(sent)
-        return await self._answered(self._answer, timeout_s, late)
+        return await self._answered(answer, timeout_s, late)
 
     async def _answered(
         self, answer: asyncio.Future[tuple[dict[str, Any], bytes]], timeout_s: float, late: str
     ) -> tuple[dict[str, Any], bytes]:
+        timer = self._loop.call_later(timeout_s, self._overran, timeout_s, late)
         try:
-            async with asyncio.timeout(timeout_s):
-                return await answer
-        except TimeoutError:
-            self.kill(late)
-            await asyncio.shield(self._ended)
-            raise FunctionFailed(f"{late}; its process was ended") from None
+            return await answer
         finally:
+            timer.cancel()
             self._answer = None
+
+    def _overran(self, timeout_s: float, late: str) -> None:
+        why = f"{late} within {timeout_s:g} s; its process was ended"
+        self.kill(why)
+        self._fail(why)
 
     def _fail(self, why: str) -> None:
         if self._answer is not None and not self._answer.done():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import posixpath
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -35,6 +36,7 @@ class Code:
                 found[dotted] = (posixpath.normpath(path), text)
         return found
 
-    def as_json(self) -> dict[str, object]:
+    def as_json(self) -> bytes:
         """What a helper needs to load it."""
-        return {"name": self.name, "folder": str(self.folder), "modules": self.modules()}
+        made = {"name": self.name, "folder": str(self.folder), "modules": self.modules()}
+        return json.dumps(made).encode()

@@ -34,7 +34,7 @@ def import_fault(code: Code, *, timeout_s: float = IMPORT_TIMEOUT_S) -> str:
         helper.control.settimeout(START_TIMEOUT_S)
         _answer(helper.control)
         helper.control.settimeout(timeout_s)
-        helper.control.sendall(wire.frame(wire.LOAD, None, json.dumps(code.as_json()).encode()))
+        helper.control.sendall(wire.frame(wire.LOAD, b"", code.as_json()))
         return str(_answer(helper.control).get("text", ""))[:_FAULT_CHARS]
     except TimeoutError:
         return f"{name} does not finish importing within {timeout_s:g} s"

@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from pipo.functions.helper.wire import LOST_PIPE
+from pipo.functions.helper.wire import LOST_PIPE, OUT_OF_MEMORY
 from pipo.functions.outline import MEMORY_BYTES
 
 _PROGRAM: Final = "pipo.functions.helper"
@@ -29,6 +29,12 @@ _ENVIRONMENT: Final = frozenset(
         "VIRTUAL_ENV",
     }
 )
+
+
+_OWN_STATUS: Final = {
+    LOST_PIPE: "it closed the pipe to Pipo",
+    OUT_OF_MEMORY: "it ran out of memory",
+}
 
 
 class NotStarted(Exception):
@@ -112,8 +118,8 @@ def launch(
 
 def ended_how(returncode: int) -> str:
     """What the end of a helper's process says: `exit status 3`, `SIGKILL`."""
-    if returncode == LOST_PIPE:
-        return "it closed the pipe to Pipo"
+    if returncode in _OWN_STATUS:
+        return _OWN_STATUS[returncode]
     if returncode >= 0:
         return f"exit status {returncode}"
     with suppress(ValueError):

@@ -91,8 +91,7 @@ class Prints:
         self._left_out = 0
 
     def begin(self, caller: Caller) -> None:
-        """A call begins; what was printed before is nobody's."""
-        self.drain()
+        """A call begins; what was read before is nobody's."""
         self._caller = caller
 
     def end(self) -> None:

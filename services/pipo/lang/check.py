@@ -107,12 +107,18 @@ def check(
     return [reports[index] for index in range(len(sources))]
 
 
-def parse(source: Source, manifests: Mapping[str, Manifest], home: Path | None = None) -> Pipeline:
-    """The model of one file.
+def parse(
+    source: Source,
+    manifests: Mapping[str, Manifest],
+    home: Path | None = None,
+    *,
+    import_modules: bool = False,
+) -> Pipeline:
+    """The model of one file; the arguments are those of `check`.
 
     Raises: InvalidPipeline, with all findings, when one of them is an error.
     """
-    report = check([source], manifests, home)[0]
+    report = check([source], manifests, home, import_modules=import_modules)[0]
     if report.pipeline is None:
         errors = [finding for finding in report.findings if finding.severity == "error"]
         more = f", and {len(errors) - 1} more" if len(errors) > 1 else ""

@@ -12,7 +12,6 @@ Pure but for `on_disk`, which reads files.
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import posixpath
 from collections.abc import Callable, Iterator, Mapping
@@ -22,7 +21,10 @@ from pathlib import Path
 import msgspec
 
 from pipo.errors import NotFound
+from pipo.functions.code import Code
+from pipo.functions.outline import outline
 from pipo.lang import modules
+from pipo.lang.load import BYTES_LIMIT
 from pipo.lang.model import Pipeline
 from pipo.lang.templates import is_template
 
@@ -81,6 +83,18 @@ def named(pipeline: Pipeline) -> list[str]:
     return list(dict.fromkeys(found))
 
 
+def code_of(main: str, folder: Path, files: Mapping[str, str] | None = None) -> Code:
+    """The code of one `fn` module, from the disk or among the texts that were sent.
+
+    Raises: NotFound, when it cannot be read.
+    """
+    read = on_disk(folder) if files is None else files.get
+    text = read(main)
+    if text is None:
+        raise NotFound(f"{folder / main} is not there", hint="bring it back")
+    return Code("checked", main, {main: text} | _siblings(main, text, read), folder)
+
+
 def on_disk(folder: Path) -> Read:
     """Reads from the folder of a pipeline's file.
 
@@ -89,7 +103,8 @@ def on_disk(folder: Path) -> Read:
 
     def read(path: str) -> str | None:
         try:
-            return modules.read_limited(folder / path).decode("utf-8")
+            limit = modules.MODULE_BYTES_LIMIT if path.endswith(".py") else BYTES_LIMIT
+            return modules.read_limited(folder / path, limit).decode("utf-8")
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:
@@ -119,29 +134,14 @@ def _siblings(module: str, text: str, read: Read) -> dict[str, str]:
 
 def _imported(path: str, text: str, root: str) -> Iterator[str]:
     """Where the relative imports of a file may lie; not all of them need be there."""
-    try:
-        tree = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return
-    for statement in ast.walk(tree):
-        if not isinstance(statement, ast.ImportFrom) or not statement.level:
-            continue
-        base = posixpath.dirname(path)
-        for _ in range(statement.level - 1):
-            # Above the module's own folder there is no package.
-            base = posixpath.dirname(base) if base != root else ""
-            if not base and root:
-                break
-        else:
-            parts = statement.module.split(".") if statement.module else []
-            for part in parts:
-                base = posixpath.join(base, part)
-                yield f"{base}.py"
-                yield posixpath.join(base, "__init__.py")
-            for alias in statement.names:
-                deeper = posixpath.join(base, alias.name)
-                yield f"{deeper}.py"
-                yield posixpath.join(deeper, "__init__.py")
+    inside = posixpath.relpath(posixpath.dirname(path) or ".", root or ".")
+    package = "" if inside == "." else inside.replace("/", ".")
+    for dotted in outline(text.encode("utf-8", "surrogatepass"), path, package).imports:
+        base = root
+        for part in dotted.split("."):
+            base = posixpath.join(base, part)
+            yield f"{base}.py"
+            yield posixpath.join(base, "__init__.py")
 
 
 def _digest(text: str) -> str:

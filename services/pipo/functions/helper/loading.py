@@ -58,9 +58,10 @@ class Loaded:
                     del sys.modules[name]
             raise
 
-    def enter(self) -> None:
-        """Paths and the lines of tracebacks mean this version's from now on."""
-        linecache.cache.update(self._lines)
+    def enter(self, *, is_last: bool = False) -> None:
+        """Paths and the lines of tracebacks mean this version's; `is_last`: the lines do already."""
+        if not is_last:
+            linecache.cache.update(self._lines)
         try:
             os.chdir(self.folder)
         except OSError:

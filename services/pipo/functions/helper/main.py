@@ -16,7 +16,7 @@ import resource
 import select
 import signal
 import socket
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 from pipo.functions.helper import faults, printing, wire
 from pipo.functions.helper.loading import Loaded
@@ -31,7 +31,7 @@ def main(control: int, life: int, memory: int, limit: int, level: int) -> NoRetu
     _end_with(life)
     _name_process()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
+    resource.setrlimit(resource.RLIMIT_DATA, (memory, memory + _RESERVE_BYTES))
     printing.lead(level)
     for fd in (control, life):
         os.set_inheritable(fd, False)
@@ -40,6 +40,12 @@ def main(control: int, life: int, memory: int, limit: int, level: int) -> NoRetu
     except OSError:
         # The code closed the socket, or the other side is gone.
         os._exit(wire.LOST_PIPE)
+    except MemoryError:
+        os._exit(wire.OUT_OF_MEMORY)
+
+
+# What may be used beyond the limit to say that it is reached.
+_RESERVE_BYTES: Final = 16 * 1024 * 1024
 
 
 def _end_with(life: int) -> None:
@@ -70,6 +76,8 @@ class _Helper:
         self._loaded: dict[str, Loaded] = {}
         self._last: Loaded | None = None
         self._loop: Any = None
+        # Given up when memory has run out: then there is none left to ask for more with.
+        self._ballast: bytearray | None = bytearray(1024 * 1024)
         self._pid = os.getpid()
 
     def serve(self) -> NoReturn:
@@ -114,11 +122,17 @@ class _Helper:
         try:
             loaded.load()
         except MemoryError as error:
+            self._use_reserve()
             return _fault(wire.MEMORY, faults.of_import(error, loaded.files, loaded.main))
         except BaseException as error:
             return _fault(wire.RAISED, faults.of_import(error, loaded.files, loaded.main))
         self._loaded[made["name"]] = self._last = loaded
         return wire.frame(wire.ANSWER)
+
+    def _use_reserve(self) -> None:
+        self._ballast = None
+        hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
+        resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))
 
     # ── calling ──────────────────────────────────────────────────────────────
 
@@ -131,12 +145,14 @@ class _Helper:
             if function is None:
                 return _fault(wire.MISSING, f"{loaded.main} defines no function `{name}`")
             printing.restore()
-            loaded.enter()
+            loaded.enter(is_last=loaded is self._last)
+            self._last = loaded
             result = function(json.loads(body), head["meta"])
             if hasattr(result, "__await__"):
                 result = self._awaited(result)
             return self._result(name, result) if head["wants_result"] else wire.frame(wire.ANSWER)
         except MemoryError as error:
+            self._use_reserve()
             used = f"fn.{name} ran out of memory: its process may use {self._memory >> 20} MiB"
             return _fault(wire.MEMORY, f"{used}; {faults.told(error, loaded.files)}")
         except SystemExit as error:
@@ -160,7 +176,7 @@ class _Helper:
                 f"the result of fn.{name} has {len(raw)} bytes, more than engine.packet_limit"
                 f" ({self._limit})",
             )
-        return wire.frame(wire.ANSWER, None, raw)
+        return wire.frame(wire.ANSWER, b"", raw)
 
     def _awaited(self, awaitable: Any) -> Any:
         """Runs it on the one loop of this process; what it leaves running is cancelled."""
@@ -184,4 +200,4 @@ class _Helper:
 
 
 def _fault(kind: str, text: str) -> bytes:
-    return wire.frame(wire.ANSWER, {"fault": kind, "text": text})
+    return wire.frame(wire.ANSWER, json.dumps({"fault": kind, "text": text}).encode())

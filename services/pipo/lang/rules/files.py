@@ -9,7 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pipo.lang import modules
+from pipo.errors import NotFound
+from pipo.functions.importing import import_fault
+from pipo.functions.outline import Outline, outline
+from pipo.lang import modules, texts
 from pipo.lang.document import Scalar
 from pipo.lang.draft import Draft, literal_of, text_of
 from pipo.lang.json_schema import JsonSchema
@@ -63,7 +66,7 @@ def imports(draft: Draft, *, run: bool, quote: bool) -> None:
     read = _read(draft, module)
     fault = read.fault if quote else read.place
     if not fault and run:
-        fault = modules.import_fault(_path(draft, module))
+        fault = _import_fault(draft, module)
     if fault:
         draft.report("P059", module, f"the module does not import: {fault}")
 
@@ -156,11 +159,19 @@ def _raw(draft: Draft, text: Scalar) -> bytes:
     return modules.read_limited(_path(draft, text))
 
 
-def _read(draft: Draft, module: Scalar) -> modules.Module:
+def _import_fault(draft: Draft, module: Scalar) -> str:
+    try:
+        code = texts.code_of(str(module.value), draft.folder, draft.files)
+    except NotFound as error:
+        return f"{error.message}; {error.hint}"
+    return import_fault(code)
+
+
+def _read(draft: Draft, module: Scalar) -> Outline:
     path = _path(draft, module)
     if draft.files is None:
         return modules.read(path)
-    return modules.parsed(draft.files[str(module.value)].encode(), path.name)
+    return outline(draft.files[str(module.value)].encode(), path.name)
 
 
 def _looked(draft: Draft, text: Scalar) -> str:
