@@ -99,8 +99,9 @@ def read_definition(
     refuse_unbuilt(pipeline)
     collected = files_of.collect(source, pipeline, files_of.on_disk(file.parent))
     if collected.files:
-        # What was read is what must pass: a file may have changed since it was looked at.
-        parse(Source(source, str(file), collected.files), manifests, home)
+        # What was read is what must pass: a file may have changed since it was looked at. Its
+        # functions run here, so here is where their module may be imported (decision 38).
+        parse(Source(source, str(file), collected.files), manifests, home, import_modules=True)
     return Definition(collected, file, pipeline, home)
 
 
