@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.stack import Stack, wait_for
+from tests.stack import BARE_PYTHON, Stack, wait_for
 
 SETTLED = ("delivered", "filtered", "dead_lettered", "rejected")
 
@@ -62,12 +61,12 @@ def packet(stack: Stack, pipeline: str, id: str) -> dict[str, Any]:
     return found
 
 
-def settled(stack: Stack, pipeline: str, id: str, *, deadline_s: float = 30.0) -> dict[str, Any]:
+def settled(stack: Stack, pipeline: str, id: str, *, deadline_s: float = 60.0) -> dict[str, Any]:
     """The packet once it has an end."""
     return wait_for(
         lambda: p if (p := packet(stack, pipeline, id))["state"] in SETTLED else None,
         deadline_s=deadline_s,
-        what=f"{pipeline} settles {id}: {packet(stack, pipeline, id)}",
+        what=lambda: f"{pipeline} settles {id}: {packet(stack, pipeline, id)}",
     )
 
 
@@ -80,8 +79,8 @@ def run_sql(database: Path, statements: str) -> None:
     """Runs statements in a database, as another process would."""
     database.parent.mkdir(parents=True, exist_ok=True)
     program = (
-        "import sqlite3,sys; c=sqlite3.connect(sys.argv[1],timeout=20);"
+        "import sqlite3,sys; c=sqlite3.connect(sys.argv[1],timeout=60);"
         "c.executescript(sys.argv[2]); c.close()"
     )
-    command = [sys.executable, "-c", program, str(database), statements]
+    command = [*BARE_PYTHON, "-c", program, str(database), statements]
     subprocess.run(command, check=True, timeout=60)

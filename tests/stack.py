@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import secrets
@@ -9,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -19,35 +21,67 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 PIPO = [sys.executable, "-m", "pipo_cli.main"]
+# For a child that needs nothing but the standard library: up in half the time.
+BARE_PYTHON = [sys.executable, "-I", "-S"]
 
 
-def wait_for(condition: Callable[[], T | None], *, deadline_s: float = 20.0, what: str = "") -> T:
-    """The first true value of `condition`, asked until the deadline."""
+def wait_for(
+    condition: Callable[[], T | None],
+    *,
+    deadline_s: float = 60.0,
+    what: str | Callable[[], str] = "",
+) -> T:
+    """The first true value of `condition`, asked until the deadline; `what` says what failed then.
+
+    Asked less and less often: each time costs the stack under test some of its processor time.
+    """
     end = time.monotonic() + deadline_s
+    pause_s = 0.01
     while True:
         value = condition()
         if value:
             return value
         if time.monotonic() > end:
-            raise AssertionError(f"not within {deadline_s} s: {what or condition}")
-        time.sleep(0.02)
+            told = what() if callable(what) else what
+            raise AssertionError(f"not within {deadline_s} s: {told or condition}")
+        time.sleep(pause_s)
+        pause_s = min(0.1, pause_s * 1.3)
 
 
-# Below what the kernel gives to outgoing connections: no client takes a port we chose. Each
-# worker of a parallel run has a share of its own, so that none takes what another has just seen
-# free, or what its stack comes back to after a kill.
-_WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
-_SHARE = 20_000 // int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-PORTS = range(12_000 + _SHARE * _WORKER, 12_000 + _SHARE * (_WORKER + 1) - 1)
+# Below what the kernel gives to outgoing connections: no client takes a port we chose.
+PORTS = range(12_000, 32_000)
+# One byte of this file for each port; a lock on it is a test's for as long as its process lives,
+# so that no other test takes what was just seen free, or what a stack comes back to after a kill.
+_LOCKS = os.open(
+    Path(tempfile.gettempdir()) / f"pipo-test-ports.{os.getuid()}", os.O_RDWR | os.O_CREAT, 0o600
+)
+# A process's own locks never refuse it.
+_OURS: set[int] = set()
 
 
 def free_ports(count: int = 2) -> int:
-    """A port p with p … p + count - 1 free on 127.0.0.1 now."""
-    for _ in range(200):
+    """A port p with p … p + count - 1 free on 127.0.0.1, and this process's until it ends."""
+    for _ in range(1000):
         port = secrets.choice(PORTS)
-        if all(_is_free(port + n) for n in range(count)):
+        if reserve(port, count):
             return port
     raise AssertionError("no free ports")
+
+
+def reserve(port: int, count: int = 1) -> bool:
+    """Whether `count` ports from this one on are free, and no other test's; then they are ours."""
+    ports = range(port, port + count)
+    if not _OURS.isdisjoint(ports):
+        return False
+    try:
+        fcntl.lockf(_LOCKS, fcntl.LOCK_EX | fcntl.LOCK_NB, count, port)
+    except OSError:
+        return False
+    if not all(_is_free(port) for port in ports):
+        fcntl.lockf(_LOCKS, fcntl.LOCK_UN, count, port)
+        return False
+    _OURS.update(ports)
+    return True
 
 
 def _is_free(port: int) -> bool:
@@ -84,7 +118,7 @@ class Stack:
         path.write_text(text)
         return path
 
-    def start(self, *paths: Path, deadline_s: float = 90.0) -> Stack:
+    def start(self, *paths: Path, deadline_s: float = 180.0) -> Stack:
         """Starts the stack and waits until every pipeline serves."""
         given = list(paths) or [self.workspace]
         wanted = sum(len(list(p.glob("*.pipo"))) if p.is_dir() else 1 for p in given)
@@ -114,7 +148,7 @@ class Stack:
             return False
         return [one["state"] for one in found] == ["running"] * wanted
 
-    def stop(self, *, deadline_s: float = 40.0) -> int:
+    def stop(self, *, deadline_s: float = 180.0) -> int:
         """Ctrl-C: drains and ends; the exit code."""
         assert self.process is not None
         if self.process.poll() is None:
@@ -129,7 +163,7 @@ class Stack:
         """Ends everything this stack started, by pid, also what has not registered yet."""
         if self.process is not None and self.process.poll() is None:
             self.process.kill()
-            self.process.wait(10)
+            self.process.wait(60)
         for pid in self.pids():
             _kill(pid)
 
@@ -197,7 +231,7 @@ class Stack:
 
     def get(self, path: str) -> Any:
         """The JSON of a GET."""
-        with urllib.request.urlopen(self.url(path), timeout=10) as answer:
+        with urllib.request.urlopen(self.url(path), timeout=30) as answer:
             return json.loads(answer.read())
 
     def request(
@@ -207,7 +241,7 @@ class Stack:
         *,
         method: str = "POST",
         headers: Mapping[str, str] | None = None,
-        timeout_s: float = 20.0,
+        timeout_s: float = 60.0,
     ) -> tuple[int, dict[str, str], bytes]:
         """Status, headers and body of any request; an error status is an answer."""
         asked = urllib.request.Request(
@@ -222,7 +256,7 @@ class Stack:
         except urllib.error.HTTPError as error:
             return error.code, dict(error.headers), error.read()
 
-    def pipo(self, *words: str, timeout_s: float = 30.0) -> subprocess.CompletedProcess[str]:
+    def pipo(self, *words: str, timeout_s: float = 60.0) -> subprocess.CompletedProcess[str]:
         """Runs the command line against this stack."""
         return subprocess.run(
             [*PIPO, *words],
@@ -246,7 +280,7 @@ class Stack:
         return wait_for(
             lambda: s if (s := self.stats(name)) and s["pending"] == 0 else None,
             deadline_s=deadline_s,
-            what=f"{name} settles; now {self.stats(name)}",
+            what=lambda: f"{name} settles; now {self.stats(name)}",
         )
 
 
@@ -260,12 +294,12 @@ def query_each(asked: Sequence[tuple[Path, str]]) -> list[list[list[Any]]]:
     """The rows of each database and query, all from one child process."""
     program = (
         "import json,sqlite3,sys;"
-        "ask=lambda d,q: sqlite3.connect(f'file:{d}?mode=ro',uri=True,timeout=20)"
+        "ask=lambda d,q: sqlite3.connect(f'file:{d}?mode=ro',uri=True,timeout=60)"
         ".execute(q).fetchall();"
         "print(json.dumps([ask(d,q) for d,q in json.load(sys.stdin)]))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program],
+        [*BARE_PYTHON, "-c", program],
         input=json.dumps([(str(database), sql) for database, sql in asked]),
         capture_output=True,
         text=True,

@@ -10,7 +10,6 @@ import json
 import os
 import secrets
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -20,6 +19,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from tests import stack
 
 ROOT = Path(__file__).resolve().parents[2]
 SERVICES = ("runner", "gateway", "checker")
@@ -34,7 +35,7 @@ LOCKED_DOWN = (
     *("--cap-drop", "ALL", "--security-opt", "no-new-privileges:true"),
 )
 BASE_IMAGE = "pipo-base:local"
-_COMMAND_LIMIT_S = 120.0
+_COMMAND_LIMIT_S = 300.0
 _BUILD_LIMIT_S = 900.0
 
 
@@ -101,21 +102,9 @@ def nameless_images() -> set[str]:
 
 
 def free_ports() -> tuple[int, int]:
-    """8787 and 8788 when nobody has them, else another neighbouring pair."""
-    for first in (8787, *range(18787, 18987, 2)):
-        if all(_is_free(port) for port in (first, first + 1)):
-            return first, first + 1
-    raise AssertionError("no free pair of ports from 18787 to 18987")
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as attempt:
-        attempt.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            attempt.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True
+    """8787 and 8788 when nobody has them, else another neighbouring pair; no other test's."""
+    first = 8787 if stack.reserve(8787, 2) else stack.free_ports(2)
+    return first, first + 1
 
 
 def wait_until(what: str, holds: Callable[[], bool], *, limit_s: float) -> None:
@@ -125,7 +114,7 @@ def wait_until(what: str, holds: Callable[[], bool], *, limit_s: float) -> None:
         with suppress(OSError):
             if holds():
                 return
-        time.sleep(0.25)
+        time.sleep(0.1)
     raise AssertionError(f"not within {limit_s:.0f} s: {what}")
 
 
@@ -170,7 +159,7 @@ class Project:
     def up(self) -> None:
         """The stack, healthy."""
         self.compose("up", "--detach")
-        wait_until("every container is healthy", self.healthy, limit_s=90)
+        wait_until("every container is healthy", self.healthy, limit_s=300)
 
     def healthy(self) -> bool:
         states = [self.state(service) for service in SERVICES]
@@ -208,7 +197,7 @@ class Project:
         request = urllib.request.Request(
             f"http://127.0.0.1:{self.ports[0]}{path}", headers={"Authorization": f"Bearer {token}"}
         )
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=60) as answer:
             return json.load(answer)
 
     def down(self, nameless_before: Set[str]) -> None:

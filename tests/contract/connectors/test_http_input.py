@@ -17,6 +17,7 @@ from pipo.connectors.contract import HttpAnswer, HttpInput, HttpRequest, InputSp
 from pipo.connectors.http import listener
 from pipo.errors import BadRequest, Conflict, Unavailable
 from tests.contract.connectors.intake import FakeIntake, input_context
+from tests.stack import free_ports
 
 
 def spec(
@@ -333,7 +334,7 @@ async def test_a_close_releases_who_waits() -> None:
     waiting = asyncio.ensure_future(inputs.answer(request()))
     await asyncio.sleep(0)
     await inputs.close()
-    answer = await asyncio.wait_for(waiting, 5)
+    answer = await asyncio.wait_for(waiting, 60)
     assert (answer.status, body(answer)["state"]) == (202, "accepted")
 
 
@@ -349,7 +350,7 @@ async def test_a_close_waits_for_intake_and_refuses_what_comes_after() -> None:
     assert (late.status, body(late)["error"]) == (503, "the pipeline is stopping")
     assert not closing.done()
     intake.hold.set()
-    await asyncio.wait_for(closing, 5)
+    await asyncio.wait_for(closing, 60)
     assert (await first).status == 202
 
 
@@ -361,15 +362,9 @@ def _short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listener, "REQUESTS_GRACE_S", 0.05)
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 async def test_listen_serves_the_same_answers() -> None:
     intake = FakeIntake()
-    port = free_port()
+    port = free_ports(1)
     inputs = made(
         intake,
         spec("a", path="/a b", listen=port, auth=GITHUB),
@@ -421,13 +416,13 @@ async def test_bodies_in_flight_are_bounded(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(listener, "BODIES_LIMIT", 1)
     intake = FakeIntake()
     intake.hold = asyncio.Event()
-    port = free_port()
+    port = free_ports(1)
     inputs = made(intake, spec(format="text", listen=port))
     await inputs.open()
     async with aiohttp.ClientSession() as client:
         url = f"http://127.0.0.1:{port}/"
         first = asyncio.ensure_future(client.post(url, data="x" * 600))
-        await asyncio.wait_for(intake.reached.wait(), 5)
+        await asyncio.wait_for(intake.reached.wait(), 60)
         async with client.post(url, data="x" * 600) as answer:
             assert (answer.status, answer.headers["Retry-After"]) == (503, "1")
         intake.hold.set()
@@ -439,12 +434,12 @@ async def test_bodies_in_flight_are_bounded(monkeypatch: pytest.MonkeyPatch) -> 
 
 async def test_a_body_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listener, "BODY_TIMEOUT_S", 0.02)
-    port = free_port()
+    port = free_ports(1)
     inputs = made(FakeIntake(), spec(listen=port))
     await inputs.open()
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n{")
-    assert b" 408 " in await asyncio.wait_for(reader.readline(), 5)
+    assert b" 408 " in await asyncio.wait_for(reader.readline(), 60)
     writer.close()
     await inputs.close()
 
