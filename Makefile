@@ -47,7 +47,7 @@ bench: $(INSTALLED)
 	$(BIN)/python -m tests.bench.bench
 
 soak: $(INSTALLED)
-	$(BIN)/python -m pytest -m soak $(ARGS)
+	$(BIN)/python -m pytest -m 'soak or hypothesis' --hypothesis-profile=drawn-anew $(ARGS)
 
 proto: $(INSTALLED) $(PROTOS)
 	$(BIN)/python proto/generate.py

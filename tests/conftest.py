@@ -7,11 +7,24 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.seed_coverage import SeedCoverage
 
 # Later ones take longer: most failures show in the first minute.
 LAST = ("slow", "crash", "compose")
+# A landed change must not turn red over an example that it has nothing to do with: a run draws
+# what the run before it drew, for as long as the test stays as it is. `make soak` draws anew. How
+# long an example takes says what else the machine does.
+settings.register_profile(
+    "drawn-before",
+    derandomize=True,
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile("drawn-anew", settings.get_profile("drawn-before"), derandomize=False)
+settings.load_profile("drawn-before")
 # What wants the machine, or the Docker engine, for itself.
 ALONE = ("alone", "compose")
 
@@ -29,6 +42,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     ours = parser.getgroup("pipo", "the parts of a run (tests/suite.py)")
     ours.addoption("--part", choices=("together", "alone"), help="only tests that may run so")
     ours.addoption("--seed-log", type=Path, help="where the count goes instead of the terminal")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Imports for the few tests that run alone only the files that hold one."""
+    if config.getoption("part") != "alone" or not collection_path.match("test_*.py"):
+        return None
+    text = collection_path.read_text(encoding="utf-8")
+    return None if any(f"mark.{name}" in text for name in ALONE) else True
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

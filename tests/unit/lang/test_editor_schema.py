@@ -351,7 +351,6 @@ QUARTERS = [0, *(pytest.param(n, marks=pytest.mark.soak) for n in (1, 2, 3))]
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
 @pytest.mark.parametrize("quarter", QUARTERS)
 def test_schema_and_check_agree_on_every_value_of_a_kind_at_every_place(quarter: int) -> None:
     wrong = {}
@@ -365,7 +364,6 @@ def test_schema_and_check_agree_on_every_value_of_a_kind_at_every_place(quarter:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
 @settings(max_examples=600, deadline=None, suppress_health_check=list(HealthCheck))
 @given(mutated())
 def test_schema_and_check_agree(tree: Any) -> None:

@@ -91,7 +91,6 @@ def test_the_text_that_is_mutated_is_sound() -> None:
     max_examples=200,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
-    derandomize=True,
 )
 @given(edits, st.sampled_from(["\n", "\r\n"]), st.sampled_from(["", "\ufeff"]))
 def test_findings_lie_inside_the_file_by_position(

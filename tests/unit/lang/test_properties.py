@@ -28,9 +28,7 @@ from tests.unit.lang.reading import PUSH, STDOUT, findings, model
 
 pytestmark = pytest.mark.slow
 
-few = settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
-)
+few = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 many = settings(few, max_examples=200)
 
 any_text = st.text(st.characters(), max_size=60)

@@ -51,7 +51,7 @@ def test_a_routes_edges_come_branch_by_branch() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=40, deadline=None)
 @given(pipelines())
 def test_every_step_and_every_from_is_there(pipeline: Pipeline) -> None:
     steps = Steps.of(pipeline)

@@ -47,7 +47,7 @@ def test_a_graphviz_graph() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60, deadline=None)
 @given(pipelines())
 def test_a_mermaid_text_ends_only_at_its_quote(pipeline: Pipeline) -> None:
     drawn = "\n".join(mermaid(pipeline))
@@ -62,7 +62,7 @@ def test_a_mermaid_text_ends_only_at_its_quote(pipeline: Pipeline) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60, deadline=None)
 @given(pipelines())
 def test_a_graphviz_text_ends_only_at_its_quote(pipeline: Pipeline) -> None:
     drawn = "\n".join(dot(pipeline))

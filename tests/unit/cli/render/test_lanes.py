@@ -142,7 +142,7 @@ def test_what_is_too_wide_for_text_is_refused() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60, deadline=None)
 @given(pipelines())
 def test_everything_is_there_and_every_line_leads_somewhere(pipeline: Pipeline) -> None:
     drawn = lines(pipeline)
