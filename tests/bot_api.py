@@ -40,7 +40,7 @@ class BotApi:
         """file_id → its path and content."""
         self._token = token
         self._next_id = first_id
-        self._second_s = second_s
+        self.second_s = second_s
         self._kept: list[dict[str, Any]] = []
         self._polls = 0
         self._news = threading.Condition()
@@ -114,7 +114,7 @@ class BotApi:
             self._polls += 1
             self.most_polls = max(self.most_polls, self._polls)
             self._kept = [one for one in self._kept if offset is None or one["update_id"] >= offset]
-            self._news.wait_for(lambda: self._kept, asked["timeout"] * self._second_s)
+            self._news.wait_for(lambda: self._kept, asked["timeout"] * self.second_s)
             self._polls -= 1
             return ok(self._kept[: asked["limit"]])
 

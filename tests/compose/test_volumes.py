@@ -46,7 +46,7 @@ def test_a_home_of_root_is_refused_with_the_command_that_mends_it(
     said = done.stdout + done.stderr
 
     assert done.returncode == 1, said
-    assert took_s < 5, f"{took_s:.1f} s"
+    assert took_s < 60, f"{took_s:.1f} s"
     for part in ("/var/lib/pipo", "1000:1000", "0:0", "0755", "sudo chown -R 1000:1000"):
         assert part in said
     assert "Traceback" not in said
@@ -88,8 +88,8 @@ def test_a_foreign_uid_works_on_its_own_folder(
         shown = engine.run("docker", "inspect", "--format", "{{.State.Health.Status}}", name)
         return shown.stdout.strip() == "healthy"
 
-    engine.wait_until(f"{service} is healthy as 1234:5678", healthy, limit_s=60)
-    engine.run("docker", "stop", "--time", "30", name)
+    engine.wait_until(f"{service} is healthy as 1234:5678", healthy, limit_s=300)
+    engine.run("docker", "stop", "--time", "60", name)
     shown = engine.run("docker", "inspect", "--format", "{{.State.ExitCode}}", name)
     assert shown.stdout.strip() == "0", engine.run("docker", "logs", name).stderr
     owners = {(path.stat().st_uid, path.stat().st_gid) for path in home.rglob("*")}

@@ -217,7 +217,7 @@ class Killing:
             yield pipo_pb2.PushStreamRequest(pipeline=pipeline, items=items)
 
         try:
-            async for reply in stub.PushStream(requests(), timeout=15):
+            async for reply in stub.PushStream(requests(), timeout=60):
                 for result in reply.results:
                     assert result.error.code in ("", "unavailable"), result.error
                     if not result.error.code:

@@ -15,7 +15,7 @@ import pytest
 from tests.packets import inspect, packet, push
 from tests.stack import Stack, query, wait_for
 
-pytestmark = [pytest.mark.crash, pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.crash, pytest.mark.slow]
 
 # Where an ack, its delivery after a pause, and a missed deadline are killed.
 ACK = ("ack.before_commit", "ack.after_commit")

@@ -22,7 +22,7 @@ from tests.load import grpc_pushes
 from tests.packets import push
 from tests.stack import Stack, journal_of, query, query_each, wait_for
 
-pytestmark = [pytest.mark.crash, pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.crash, pytest.mark.slow]
 
 POINTS = (
     "accepted.before_commit",

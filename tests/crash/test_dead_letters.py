@@ -15,7 +15,7 @@ import pytest
 from tests.packets import inspect, outcome, run_sql
 from tests.stack import Stack, lines, query, wait_for
 
-pytestmark = [pytest.mark.crash, pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.crash, pytest.mark.slow]
 
 REPLAY = ("dlq.before_replay_commit", "dlq.after_replay_commit")
 PURGE = ("dlq.before_purge_commit", "dlq.after_purge_commit")

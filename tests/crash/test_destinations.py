@@ -20,7 +20,7 @@ from tests.load.ledger import Ledger
 from tests.packets import run_sql
 from tests.receiver import Receiver
 
-pytestmark = [pytest.mark.crash, pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.crash, pytest.mark.slow]
 
 # How many pipelines one stack runs: memory and two cores set it.
 TOGETHER = 14

@@ -97,7 +97,6 @@ def judge(stack: Stack, ledger: Path, outcome: Outcome) -> None:
 
 @pytest.mark.crash
 @pytest.mark.slow
-@pytest.mark.timeout(180)
 @pytest.mark.seed("R001", "R058", "R059", "O005")
 @pytest.mark.parametrize("part", ["pipeline", "runner", "checker", "gateway"])
 def test_a_killed_part_comes_back_and_nothing_is_lost(

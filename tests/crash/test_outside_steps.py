@@ -10,7 +10,7 @@ import pytest
 from tests.packets import inspect
 from tests.stack import Stack, journal_of, lines, query, wait_for
 
-pytestmark = [pytest.mark.crash, pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.crash, pytest.mark.slow]
 
 TEXT = """pipo: 1
 name: taps

@@ -13,7 +13,7 @@ import pytest
 from tests.packets import inspect, packet, push, run_sql
 from tests.stack import Stack, lines, query, wait_for
 
-pytestmark = [pytest.mark.crash, pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.crash, pytest.mark.slow]
 
 # The points of this file, by the word that brings a pipeline to them.
 POINTS = {

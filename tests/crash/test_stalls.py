@@ -10,7 +10,7 @@ import pytest
 from tests.packets import inspect, packet, push
 from tests.stack import Stack, journal_of, query, wait_for
 
-pytestmark = [pytest.mark.crash, pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.crash, pytest.mark.slow]
 
 # Its table is never there. One packet is in the worker's hands, the others queue behind it.
 STUCK = """pipo: 1

@@ -98,7 +98,7 @@ class Reader:
         """Ends what runs on, if it still does."""
         if self._running is not None and self._running.poll() is None:
             os.killpg(self._running.pid, signal.SIGKILL)
-            self._running.wait(10)
+            self._running.wait(60)
         self._running = None
 
     def _once(self, block: Block, text: str) -> str:

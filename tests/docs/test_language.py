@@ -210,7 +210,6 @@ def test_examples_pass_the_check(example: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
 def test_the_commands_of_the_page(tmp_path: Path) -> None:
     reader = Reader(tmp_path, tmp_path / "home", path=str(Path(sys.executable).parent))
     (whole,) = (example for example in fenced("yaml") if example.startswith("pipo: 1\n"))

@@ -37,7 +37,7 @@ OTHER_PAGES = {
     "docs/language.md": ROOT / "tests" / "docs" / "test_language.py",
 }
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture

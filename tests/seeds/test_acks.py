@@ -14,7 +14,7 @@ from tests.packets import inspect, packet, push, settled
 from tests.receiver import Got, Receiver, Reply
 from tests.stack import Stack, query, wait_for
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.slow
 
 
 def parks(name: str, delivered: str, more: str = "") -> str:
@@ -36,17 +36,17 @@ SNIPPET = """\
 PIPELINES = {
     "parks": parks("parks", "  within: 1h\n", "concurrency: 1\n"),
     "snippet": parks("snippet", SNIPPET),
-    "again": parks("again", "  within: 3s\n"),
+    "again": parks("again", "  within: 6s\n"),
     "late": parks("late", "  within: 500ms\n"),
     "pauses": parks("pauses", "  within: 5s\n"),
-    "holds": parks("holds", "  within: 3s\n  on_fail: { then: pause }\n"),
+    "holds": parks("holds", "  within: 6s\n  on_fail: { then: pause }\n"),
     "slow": """\
 input: { via: push }
 output:
   from: input
   to: http
   with: { url: "http://127.0.0.1:PORT/slow" }
-delivered: { check: external, within: 1s }
+delivered: { check: external, within: 4s }
 """,
     "sure": "input: { via: push }\noutput: { from: input, to: sqlite, "
     "with: { path: ./sure.db, table: t, create: true } }\n",
@@ -197,7 +197,7 @@ def test_within_counts_from_the_write_and_an_early_ack_delivers_on_arrival(
     assert (status, told["already"]) == (200, False)
     assert told["state"] in ("accepted", "writing")
     # Both are held up before the output for longer than `within`.
-    wait_for(lambda: stack.stats("slow")["oldest_pending_ms"] > 1500)
+    wait_for(lambda: stack.stats("slow")["oldest_pending_ms"] > 4500)
     gate.set()
     parked(stack, "slow", held)
     assert ack(stack, "slow", packet_id=held)[0] == 200
@@ -298,7 +298,8 @@ def test_then_pause_waits_for_the_resume_and_then_for_a_whole_window(stack: Stac
     id = push(stack, "holds", {"n": 1})
     wait_for(lambda: stack.get("/api/pipelines/holds")["status"] == "paused")
     assert stack.get("/api/pipelines/holds")["runner"]["paused_reason"] == "error at $verify"
-    assert stack.pipo("resume", "holds").returncode == 0
+    # Not by the command: the window is short.
+    assert stack.request("/api/pipelines/holds/resume", b"{}")[0] == 200
     wait_for(lambda: events(stack, "holds", id).count("delivery.awaiting_ack") == 2)
     assert ack(stack, "holds", packet_id=id)[0] == 200
     assert settled(stack, "holds", id)["state"] == "delivered"

@@ -12,7 +12,7 @@ import pytest
 from tests.packets import inspect, packet, push, settled
 from tests.stack import Stack, lines, wait_for
 
-pytestmark = [pytest.mark.slow, pytest.mark.crash, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.slow, pytest.mark.crash]
 
 TEXT = """\
 pipo: 1

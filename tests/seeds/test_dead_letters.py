@@ -14,7 +14,7 @@ from tests.packets import inspect, outcome, packet, push, run_sql, running, sett
 from tests.receiver import Receiver, Reply
 from tests.stack import Stack, journal_of, lines, query, wait_for
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.slow
 
 
 def to_table(name: str, more: str = "") -> str:

@@ -11,7 +11,7 @@ from pipo.clock import iso
 from tests.packets import outcome, running
 from tests.stack import Stack
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.slow
 
 STAMP = """\
 input: { via: push }

@@ -10,7 +10,7 @@ import pytest
 from tests.packets import inspect, outcome, push, running, settled
 from tests.stack import Stack, lines, query
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.slow
 
 TEMPLATED = """\
 secrets: { word: env:WORD }

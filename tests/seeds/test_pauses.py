@@ -13,7 +13,7 @@ from tests.packets import inspect, packet, push, run_sql, running, settled
 from tests.receiver import Receiver, Reply
 from tests.stack import Stack, journal_of, lines, query, wait_for
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.slow
 
 
 def to_table(name: str, policy: str, *, more: str = "") -> str:
@@ -263,7 +263,7 @@ def test_an_escalated_packet_holds_up_no_stop(stack: Stack) -> None:
     refused = stack.pipo("push", "full-of-them", "--data", "{}")
     assert "buffer full (1 packets pending)" in refused.stderr
     assert stack.pipo("stop", "full-of-them").returncode == 0
-    wait_for(lambda: info(stack, "full-of-them")["state"] == "stopped", deadline_s=5)
+    wait_for(lambda: info(stack, "full-of-them")["state"] == "stopped")
     assert stack.pipo("start", "full-of-them").returncode == 0
     assert packet(stack, "full-of-them", id)["state"] == "escalated"
     assert trail(stack, "full-of-them", id).count("packet.escalated") == 1
@@ -283,7 +283,7 @@ def test_a_node_pauses_by_its_name(stack: Stack) -> None:
     assert told["error"]["node"] == "lower"
     assert stack.pipo("stop", "at-node").returncode == 0
     # The drain lets it try once more; still held, it holds up nothing (edge 156, 307).
-    wait_for(lambda: info(stack, "at-node")["state"] == "stopped", deadline_s=10)
+    wait_for(lambda: info(stack, "at-node")["state"] == "stopped")
     types = [e["type"] for e in _events(stack, "at-node")]
     assert [one for one in types if one.startswith("pipeline.")] == [
         "pipeline.started",

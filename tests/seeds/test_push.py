@@ -12,7 +12,7 @@ import pytest
 
 from tests.stack import Stack, journal_of, lines, query, wait_for
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.slow
 
 HEAD = "pipo: 1\nname: {name}\n"
 TAIL = """\

@@ -11,7 +11,7 @@ from tests.packets import inspect, outcome, push, running, settled
 from tests.receiver import Receiver
 from tests.stack import Stack, query
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.slow
 
 
 def table(name: str, more: str = "") -> str:

@@ -10,7 +10,7 @@ import pytest
 from tests.packets import outcome, push, run_sql, running, settled
 from tests.stack import Stack, query, wait_for
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.slow
 
 
 def table(name: str, more: str = "") -> str:

@@ -18,7 +18,7 @@ import pytest
 from tests.packets import inspect, packet, push, run_sql, settled
 from tests.stack import Stack, journal_of, query, wait_for
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.slow
 
 SEED_MESSAGE = """\
     message: >

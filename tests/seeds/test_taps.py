@@ -10,7 +10,7 @@ import pytest
 from tests.packets import inspect, outcome, running
 from tests.stack import Stack, lines, query
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.slow
 
 
 def tapped(name: str, settings: str, more: str = "") -> str:

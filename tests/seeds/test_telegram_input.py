@@ -12,7 +12,7 @@ from tests.bot_api import BotApi, text_message
 from tests.packets import running
 from tests.stack import Stack, wait_for
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.slow
 
 TOKEN = "123456:bot-token"
 REPLY = """\

@@ -14,7 +14,7 @@ from tests.packets import outcome, packet, push, running, settled
 from tests.receiver import Got, Receiver, Reply
 from tests.stack import Stack, wait_for
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.slow
 
 TOKEN = "123456:bot-token"
 PIPELINES = {

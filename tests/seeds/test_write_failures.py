@@ -16,7 +16,7 @@ from tests.receiver import Receiver, Reply
 from tests.stack import Stack, query
 from tests.system.test_report_13 import Holder
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.slow
 
 POLICY = "  on_error: { retry: 2, delay: 100ms, message: '${error.attempts} x ${error.message}' }\n"
 

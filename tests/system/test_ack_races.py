@@ -60,7 +60,6 @@ async def acks_around_the_deadline(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
 def test_an_ack_and_a_deadline_agree_on_who_won(stack: Stack) -> None:
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")

@@ -71,7 +71,7 @@ def test_200_megabytes_are_cut_off_early(door: Stack, chunked: bool) -> None:
     pids = [door.pipeline_pid("door"), door.service_pid("gateway")]
     before = [peak_mb(pid) for pid in pids]
     piece = b"x" * (1 << 20)
-    connection = http.client.HTTPConnection("127.0.0.1", door.port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", door.port, timeout=60)
     connection.putrequest("POST", DOOR)
     if chunked:
         connection.putheader("Transfer-Encoding", "chunked")

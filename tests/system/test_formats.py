@@ -12,7 +12,7 @@ import pytest
 from tests.packets import packet, running
 from tests.stack import Stack
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.slow
 
 
 def door(form: str, more: str = "") -> str:

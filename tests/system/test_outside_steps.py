@@ -15,7 +15,7 @@ from tests.packets import inspect, outcome, push, running, settled
 from tests.receiver import Got, Receiver, Reply
 from tests.stack import Stack, query, wait_for
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.slow
 
 JSON = {"Content-Type": "application/json"}
 
@@ -141,9 +141,7 @@ def end(stack: Stack, name: str) -> None:
     pid = stack.pipeline_pid(name)
     assert pid is not None
     os.kill(pid, signal.SIGTERM)
-    wait_for(
-        lambda: stack.pipeline_pid(name) not in (None, pid), deadline_s=15.0, what="the next run"
-    )
+    wait_for(lambda: stack.pipeline_pid(name) not in (None, pid), what="the next run")
 
 
 def test_a_file_tap_and_the_output_may_share_a_file(tmp_path: Path) -> None:

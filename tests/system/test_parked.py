@@ -50,7 +50,6 @@ def private_bytes(pid: int | None) -> int:
 
 @pytest.mark.slow
 @pytest.mark.alone
-@pytest.mark.timeout(180)
 def test_ten_thousand_parked_packets_cost_nothing_while_they_wait(stack: Stack) -> None:
     stack.write("parked.pipo", PARKED)
     stack.start()

@@ -10,7 +10,7 @@ import pytest
 from tests.packets import packet
 from tests.stack import Stack, wait_for
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.slow
 
 PIPELINE = """pipo: 1
 name: {name}

@@ -49,7 +49,7 @@ def test_each_store_in_turn(stack: Stack, name: str) -> None:
     ):
         status, _, answer = stack.request(door, body)
         assert status == 202, answer
-        ends[n] = settled(stack, name, json.loads(answer)["packet_id"], deadline_s=10)
+        ends[n] = settled(stack, name, json.loads(answer)["packet_id"])
     assert [end["state"] for end in ends.values()] == ["delivered"] * 3, ends
     assert ends[2]["data"]["name"] == "ok \U0001f600"
     assert ends[3]["data"] == {"na\0me": "nul in a key", "name": "three", "n": 3}

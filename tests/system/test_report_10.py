@@ -45,7 +45,7 @@ def gh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 def test_the_bytes_decide(gh: Stack, chunked: bool, query: str) -> None:
     for body, digest, wanted in DIGESTS:
         accepted = gh.stats("gh")["accepted"]
-        connection = http.client.HTTPConnection("127.0.0.1", gh.port, timeout=20)
+        connection = http.client.HTTPConnection("127.0.0.1", gh.port, timeout=60)
         pieces = (body[at : at + 100_000] for at in range(0, len(body), 100_000))
         connection.request(
             "POST",

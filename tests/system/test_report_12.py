@@ -105,7 +105,7 @@ def test_a_broken_form_is_a_400_at_once(form: Stack, content_type: str, body: by
 def test_200_megabytes_are_cut_off_early(form: Stack, head: bytes) -> None:
     pids = [form.pipeline_pid("form"), form.service_pid("gateway")]
     before = [peak_mb(pid) for pid in pids]
-    connection = http.client.HTTPConnection("127.0.0.1", form.port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", form.port, timeout=60)
     connection.putrequest("POST", DOOR)
     connection.putheader("Content-Type", MULTIPART)
     connection.putheader("Transfer-Encoding", "chunked")

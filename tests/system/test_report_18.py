@@ -14,7 +14,7 @@ import pytest
 from tests.packets import outcome, push, running, settled
 from tests.stack import Stack, wait_for
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.slow
 
 
 def torn(name: str) -> str:

@@ -16,7 +16,7 @@ from tests.load.grpc_pushes import push as push_many
 from tests.packets import inspect, packet, push, running
 from tests.stack import Stack, journal_of, query, wait_for
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.slow
 
 TABLE = "create table t(packet_id TEXT PRIMARY KEY, i INTEGER UNIQUE, v TEXT CHECK (v <> 'bad'))"
 TEXT = """\
@@ -141,7 +141,7 @@ def test_a_lock_that_goes_away_costs_one_retry_and_no_split(stack: Stack) -> Non
         ids = push_all(stack, "locked", *numbered(frozenset()))
         stats = stack.settle("locked")
     finally:
-        holder.communicate(timeout=20)
+        holder.communicate(timeout=60)
     assert (stats["delivered"], rows(stack, "locked")) == (5, [1, 2, 3, 4, 5])
     assert details(stack, "locked", "output.batch_split") == []
     retries = details(stack, "locked", "step.retry")

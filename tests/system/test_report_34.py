@@ -16,7 +16,7 @@ from tests.packets import push, run_sql, settled
 from tests.receiver import Receiver, Reply
 from tests.stack import Stack, journal_of, query, wait_for
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.slow
 
 SLOW_S = 14.0
 AFTER_MS = 4000
@@ -120,7 +120,7 @@ def test_a_slow_step_is_told_once_and_runs_once(stack: Stack, receiver: Receiver
     finally:
         os.kill(host, signal.SIGCONT)
         second.kill()
-        second.wait(10)
+        second.wait(60)
 
 
 def test_a_process_that_was_frozen_takes_its_own_absence_for_no_stall(stack: Stack) -> None:

@@ -14,7 +14,7 @@ import pytest
 from tests.packets import outcome, push, running, settled
 from tests.stack import Stack, journal_of, query
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(150)]
+pytestmark = pytest.mark.slow
 
 MARK = "s3cr3t-"
 SECRETS = {

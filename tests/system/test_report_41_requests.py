@@ -14,7 +14,7 @@ from tests.receiver import Got, Receiver, Reply
 from tests.stack import Stack, journal_of
 from tests.system.test_report_41 import MARK, forms, texts_of
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.slow
 
 SECRETS = {
     "PW": f"{MARK}pw",

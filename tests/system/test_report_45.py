@@ -15,7 +15,7 @@ import pytest
 from tests.packets import running
 from tests.stack import Stack, wait_for
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.slow
 
 CARD = """\
 input: { via: http, with: { path: /card } }
@@ -51,14 +51,14 @@ def own_series(stack: Stack, kind: str) -> set[str]:
     """The series of a service's own /metrics."""
     [entry] = (stack.home / "run/services").glob(f"{kind}-*.json")
     address = json.loads(entry.read_text())["http_address"]
-    with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=60) as answer:
         lines = answer.read().decode().splitlines()
     return {line.rpartition(" ")[0] for line in lines if not line.startswith("#")}
 
 
 def send(stack: Stack, first: int, count: int) -> None:
     """Packets with ids of their own, some from a port of their own, every third without a word."""
-    connection = http.client.HTTPConnection("127.0.0.1", stack.port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", stack.port, timeout=60)
     for n in range(first, first + count):
         if n % 10 == 0:
             connection.close()

@@ -16,7 +16,7 @@ from tests.packets import inspect, packet, running, settled
 from tests.stack import Stack, lines
 from tests.system.test_bad_input import peak_mb
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.slow
 
 LIMIT = 6 * 1024 * 1024
 BIG = """\
@@ -138,7 +138,7 @@ def test_grpc_says_what_is_too_large(stack: Stack) -> None:
         channel = dial(f"127.0.0.1:{stack.port + 1}", "")
         try:
             request = pipo_pb2.PushRequest(pipeline="big", data=body(LIMIT + 1))
-            await pipo_pb2_grpc.PipoStub(channel).Push(request, timeout=20)
+            await pipo_pb2_grpc.PipoStub(channel).Push(request, timeout=60)
         except grpc.aio.AioRpcError as error:
             return error.code(), str(error.details())
         finally:

@@ -14,7 +14,7 @@ from tests.bot_api import BotApi, text_message
 from tests.receiver import Reply
 from tests.stack import Stack, journal_of, query, wait_for
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.slow
 
 TOKEN = "123456:s3cr3t-token"
 ROWS = """\

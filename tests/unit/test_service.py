@@ -63,7 +63,7 @@ def serve(home: Home) -> Serve:
 
 async def listed(home: Home) -> registry.ServiceEntry:
     """The service's entry once it has its addresses."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while not [e for e in registry.services(home) if e.http_address]:  # noqa: ASYNC110
             await asyncio.sleep(0.002)
     return registry.services(home)[0]
@@ -101,7 +101,7 @@ async def test_nobody_finds_a_service_that_is_stopping(serve: Serve, home: Home)
     await listed(home)
     assert made.shell is not None
     made.shell.end("test")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while not made.stops:  # noqa: ASYNC110
             await asyncio.sleep(0.002)
     (entry,) = registry.service_entries(home)
@@ -122,7 +122,7 @@ async def test_a_second_signal_cuts_the_stop_short(
     assert made.shell is not None
     made.shell.end("SIGTERM")
     made.shell.end("SIGTERM")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         assert await running == 0
 
 

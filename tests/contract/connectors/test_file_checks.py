@@ -309,11 +309,11 @@ async def test_a_look_that_is_given_up_ends(
     put_at(tmp_path, b'{"x":1}\n')
     checks = LINE_CONTAINS.build()
     look = asyncio.ensure_future(checks.look(path_of(tmp_path), [line(tmp_path, "none")]))
-    await asyncio.to_thread(begun.wait, 5)
+    await asyncio.to_thread(begun.wait, 60)
     look.cancel()
     with pytest.raises(asyncio.CancelledError):
         await look
-    await asyncio.wait_for(checks.close(), 5)
+    await asyncio.wait_for(checks.close(), 60)
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ def killed_at(folder: Path, file_format: str, number: int) -> bool:
     command = [sys.executable, "-m", "tests.contract.connectors.dying_writer"]
     arguments = [str(folder), file_format, str(number)]
     ended = subprocess.run(
-        [*command, *arguments], cwd=ROOT, env=dict(os.environ), check=False, timeout=30
+        [*command, *arguments], cwd=ROOT, env=dict(os.environ), check=False, timeout=60
     )
     assert ended.returncode in (0, -signal.SIGKILL)
     return ended.returncode != 0

@@ -32,7 +32,7 @@ async def step(
     tmp_path: Path, request: pytest.FixtureRequest
 ) -> AsyncIterator[HttpTap | HttpTransform]:
     kind = HttpTap if request.param == "tap" else HttpTransform
-    made = kind(context(tmp_path, packet_limit=LIMIT, mask=masked), timeout_s=SHORT_S)
+    made = kind(context(tmp_path, packet_limit=LIMIT, mask=masked))
     await made.open()
     yield made
     await made.close()
@@ -40,7 +40,7 @@ async def step(
 
 @pytest.fixture
 async def transform(tmp_path: Path) -> AsyncIterator[HttpTransform]:
-    made = HttpTransform(context(tmp_path, packet_limit=LIMIT), timeout_s=SHORT_S)
+    made = HttpTransform(context(tmp_path, packet_limit=LIMIT))
     await made.open()
     yield made
     await made.close()
@@ -89,7 +89,8 @@ async def test_a_receiver_may_ask_for_a_pause(
 
 
 async def test_no_answer_is_told(step: HttpTap | HttpTransform, receiver: Receiver) -> None:
-    receiver.script("/x", Reply(delay_s=5.0))
+    receiver.script("/x", Reply(delay_s=60.0))
+    step._requests._sender._timeout_s = SHORT_S
     with pytest.raises(NoAnswer, match=r"no answer within 0\.5 s"):
         await step.run(call(f"{receiver.url}/x"))
 

@@ -52,7 +52,7 @@ from pipo.rpc.wire import STREAM_MESSAGE_BYTES_MAX
 from tests.contract.connectors.contract import context
 from tests.contract.connectors.intake import FakeIntake, input_context
 
-SHORT_S = 0.5
+SHORT_S = 2.0
 
 
 class Store(PipelineServicer):
@@ -109,7 +109,7 @@ class Store(PipelineServicer):
 
     async def told(self, state: str, reason: str = "") -> DownstreamWait:
         """Answers the next wait."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             wait = await self.waits.get()
         standing = DownstreamStanding(request_id=wait.request_id, state=state, reason=reason)
         self.tell.put_nowait(standing)
@@ -162,7 +162,7 @@ def register(home: Home, address: str) -> None:
 
 @pytest.fixture
 async def output(home: Home, tmp_path: Path) -> AsyncIterator[PipelineOutput]:
-    made = PipelineOutput(context(tmp_path, home=home), timeout_s=SHORT_S)
+    made = PipelineOutput(context(tmp_path, home=home))
     await made.open({})
     await made.open({})
     yield made
@@ -252,13 +252,18 @@ async def test_a_receiver_that_comes_is_found_within_half_a_second(
 
 
 async def test_what_was_answered_in_time_counts(
-    output: PipelineOutput, store: Store, running: RunningServer
+    output: PipelineOutput,
+    store: Store,
+    running: RunningServer,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     store.silent.add("late")
+    monkeypatch.setattr(output, "_timeout_s", SHORT_S)
     told, late = await write(output, unit("told"), unit("late"))
     assert told["packet_id"] == "01told"
     assert "downstream_unavailable: pipeline 'store' did not answer in time" in late.message
     store.silent.clear()
+    monkeypatch.undo()
     assert (await write(output, unit("late")))[0]["duplicate"]
 
 
@@ -268,7 +273,7 @@ async def test_a_stranger_is_not_let_in(
     other = Home(tmp_path / "other")
     other.ensure()
     register(other, f"127.0.0.1:{running.port}")
-    made = PipelineOutput(context(tmp_path, home=other), timeout_s=SHORT_S)
+    made = PipelineOutput(context(tmp_path, home=other))
     await made.open({})
     try:
         (refused,) = await write(made, unit("a"))
@@ -353,7 +358,7 @@ async def news(judgement: Judgement) -> None:
     """Waits for what a look said to wait for."""
     assert isinstance(judgement, Pending)
     assert judgement.news is not None
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await judgement.news
 
 
@@ -413,7 +418,7 @@ async def test_a_receiver_that_goes_is_an_error_and_is_found_again(
     register(home, f"127.0.0.1:{server.port}")
     one, two = await look(checks), await look(checks, "01Q")
     for _ in range(2):
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await store.waits.get()
     await server.stop(0)
     registry.remove(home, "store")
@@ -445,7 +450,7 @@ async def test_an_answer_that_comes_during_a_look_is_handed_out_once(
     async def slowly(self: Standings, call: Any, waits: Any) -> None:
         await send(self, call, waits)
         await store.told("dead_lettered", "no such table")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await waits[0].news
 
     monkeypatch.setattr(Standings, "_send", slowly)
@@ -464,7 +469,7 @@ async def test_an_answer_that_comes_behind_a_look_is_the_next_ones(
     (seen,) = await checks.look("store", [target()])
     assert isinstance(seen, Seen)
     await store.told("dead_lettered", "no such table")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await seen.value.news
     await news(checks.judge(target(), seen))
     assert isinstance(await look(checks), Impossible)

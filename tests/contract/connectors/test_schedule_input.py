@@ -60,7 +60,7 @@ class Run:
 
     async def until_it_waits(self) -> None:
         await self.inputs.open()
-        await asyncio.wait_for(self._done.wait(), 5)
+        await asyncio.wait_for(self._done.wait(), 60)
         await self.inputs.close()
 
 
@@ -134,12 +134,12 @@ async def test_a_close_waits_for_the_tick_in_hand() -> None:
     run = Run(intake, spec(every="1s"), waits=1)
     await run.inputs.open()
     await run.inputs.open()
-    await asyncio.wait_for(intake.reached.wait(), 5)
+    await asyncio.wait_for(intake.reached.wait(), 60)
     closing = asyncio.ensure_future(run.inputs.close())
     await asyncio.sleep(0)
     assert not closing.done()
     intake.hold.set()
-    await asyncio.wait_for(closing, 5)
+    await asyncio.wait_for(closing, 60)
     await run.inputs.close()
     assert len(intake.arrivals) == 1
 
@@ -148,7 +148,7 @@ async def test_it_ticks_in_real_time() -> None:
     intake = FakeIntake()
     inputs = registry.build_inputs("schedule", [spec(every="1ms")], input_context(intake))
     await inputs.open()
-    await asyncio.wait_for(intake.reached.wait(), 5)
+    await asyncio.wait_for(intake.reached.wait(), 60)
     await inputs.close()
     assert intake.arrivals
 

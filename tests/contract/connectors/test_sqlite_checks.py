@@ -311,7 +311,7 @@ async def test_a_look_that_is_given_up_leaves_its_thread_free(tmp_path: Path) ->
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.2):
             await look
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         (verdict,) = await judged(checks, exists(tmp_path, packet_id="a"))
     assert isinstance(verdict, Passed)
     await checks.close()
@@ -476,13 +476,13 @@ async def test_a_database_locked_by_its_writer_is_an_error_after_a_while(
     holder = elsewhere(tmp_path, "BEGIN EXCLUSIVE")
     checks = RECORD_EXISTS.build()
     began = time.monotonic()
-    asked = [target(tmp_path, "query", sql=f"SELECT n + {n} FROM t") for n in range(20)]
+    asked = [target(tmp_path, "query", sql=f"SELECT n + {n} FROM t") for n in range(150)]
     verdicts = await judged(checks, exists(tmp_path, packet_id="a"), *asked)
-    assert time.monotonic() - began < 1.5, "each target waited for itself"
+    assert time.monotonic() - began < 15.0, "each target waited for itself"
     for verdict in verdicts:
         assert isinstance(verdict, CheckError)
         assert "locked" in verdict.message
-    holder.communicate("", timeout=20)
+    holder.communicate("", timeout=60)
     (verdict,) = await judged(checks, exists(tmp_path, packet_id="a"))
     assert isinstance(verdict, Passed)
     await checks.close()
@@ -495,7 +495,7 @@ async def test_a_hot_journal_waits_for_its_writer(tmp_path: Path) -> None:
         tmp_path, "PRAGMA cache_size = 1", "BEGIN", "UPDATE t SET n = n + 10", FILL_UP
     )
     writer.kill()
-    writer.communicate(timeout=20)
+    writer.communicate(timeout=60)
     assert (tmp_path / "a.db-journal").stat().st_size > 0
     checks = RECORD_EXISTS.build()
     (verdict,) = await judged(checks, exists(tmp_path, packet_id="a", n=1))

@@ -50,7 +50,7 @@ def journaled(home: Home) -> Home:
     """A home with the stopped pipeline `old`: three accepted packets."""
     home.pipeline("old").ensure()
     subprocess.run(
-        [sys.executable, "-c", WRITER, str(home.pipeline("old").folder)], check=True, timeout=30
+        [sys.executable, "-c", WRITER, str(home.pipeline("old").folder)], check=True, timeout=60
     )
     return home
 

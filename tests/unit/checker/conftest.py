@@ -199,7 +199,7 @@ class FakePipeline(PipelineServicer):
         return message
 
     async def next(self) -> VerificationsRequest:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             return await self.told.get()
 
     async def verdicts(self, count: int) -> list[Verdict]:

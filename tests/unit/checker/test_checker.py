@@ -68,7 +68,7 @@ async def test_a_registered_pipeline_gets_its_verdicts(
     assert (health["pipelines"], health["attached"], health["held"]) == (1, 1, 1)
     assert 'pipo_checker_verifications_held{pipeline="people"} 1.0' in metrics
     registry.remove(shell.home, "people")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await pipeline.ended.wait()
     await server.stop(0)
 
@@ -94,7 +94,7 @@ async def test_a_roster_that_fails_ends_the_service(
     monkeypatch.setattr("pipo.home.registry.entries", fail)
     made = Checker(shell, 0)
     await made.start()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await shell.stopping.wait()
     assert "this is a bug" in str(shell.error)
     await made.stop()

@@ -40,7 +40,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
 def entry(home: Path) -> dict[str, Any]:
     """The checker's registry entry once it serves."""
     path = home / "run/services/checker-c1.json"
-    until = time.monotonic() + 20
+    until = time.monotonic() + 60
     while time.monotonic() < until:
         if path.exists() and (found := json.loads(path.read_bytes()))["http_address"]:
             return dict(found)
@@ -52,12 +52,12 @@ def test_serves_health_and_metrics_and_ends_once_at_sigterm(start: Any, tmp_path
     process = start("--http-port", "0")
     found = entry(tmp_path / "home")
     assert found["pid"] == process.pid
-    with urllib.request.urlopen(f"http://{found['http_address']}/healthz", timeout=5) as answer:
+    with urllib.request.urlopen(f"http://{found['http_address']}/healthz", timeout=60) as answer:
         assert json.load(answer)["ok"] is True
-    with urllib.request.urlopen(f"http://{found['http_address']}/metrics", timeout=5) as answer:
+    with urllib.request.urlopen(f"http://{found['http_address']}/metrics", timeout=60) as answer:
         assert b"pipo_checker_streams_attached 0.0" in answer.read()
     process.send_signal(signal.SIGTERM)
-    _, log = process.communicate(timeout=5)
+    _, log = process.communicate(timeout=60)
     assert process.returncode == 0
     assert log.count("action=stopping") == log.count("action=stopped") == 1
     assert list((tmp_path / "home/run/services").iterdir()) == []
@@ -69,7 +69,7 @@ def test_ends_with_its_supervisor_and_logs_into_the_home(start: Any, tmp_path: P
     os.close(ours)
     entry(tmp_path / "home")
     os.close(theirs)
-    assert process.wait(timeout=5) == 0
+    assert process.wait(timeout=60) == 0
     log = (tmp_path / "home/logs/services/checker-c1.log").read_text()
     assert 'reason="the supervisor is gone"' in log
 
@@ -77,7 +77,7 @@ def test_ends_with_its_supervisor_and_logs_into_the_home(start: Any, tmp_path: P
 def test_a_home_that_cannot_be_used_is_one_message(start: Any, tmp_path: Path) -> None:
     (tmp_path / "home").write_text("")
     process = start()
-    _, errors = process.communicate(timeout=20)
+    _, errors = process.communicate(timeout=60)
     assert process.returncode == 1
     assert errors == (
         f"pipo-checker: {tmp_path / 'home'} is a file, and a folder is wanted there\n"
@@ -86,6 +86,6 @@ def test_a_home_that_cannot_be_used_is_one_message(start: Any, tmp_path: Path) -
 
 def test_a_wrong_port_is_a_matter_of_usage(start: Any) -> None:
     process = start("--http-port", "99999")
-    _, errors = process.communicate(timeout=20)
+    _, errors = process.communicate(timeout=60)
     assert process.returncode == 2
     assert "--http-port" in errors

@@ -88,7 +88,7 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
 
 async def seen(registry: Registry, *log: str) -> None:
     """Returns once the log stands as given and the registry was read twice more."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while registry.log != list(log):  # noqa: ASYNC110  reads run on a thread
             await asyncio.sleep(0.001)
         until = registry.reads + 2
@@ -170,7 +170,7 @@ async def test_a_broken_stream_has_the_registry_read_sooner(
     registry = Registry(entry("a"))
 
     async def scene(roster: Roster) -> None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while not registry.log:  # noqa: ASYNC110  reads run on a thread
                 await asyncio.sleep(0.001)
             before = registry.reads

@@ -161,7 +161,7 @@ def test_functions_are_imported_since_the_file_stands_here(
     assert "No module named 'nowhere'" in said
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(60)
 @pytest.mark.parametrize(("device", "size"), [("/dev/zero", 0), ("", 3_000_000)])
 def test_what_has_no_end_is_too_large(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], device: str, size: int
@@ -220,7 +220,7 @@ def test_a_terminal_without_a_letter_shows_it_as_an_escape(tmp_path: Path) -> No
         cwd=tmp_path,
         env={**os.environ, "PYTHONIOENCODING": "latin-1", "PIPO_HOME": str(tmp_path / "home")},
         capture_output=True,
-        timeout=30,
+        timeout=60,
     )
     assert shown.returncode == 1
     assert b"found the text '\\u2192'" in shown.stdout

@@ -117,7 +117,7 @@ def test_a_file_that_cannot_be_read(capsys: pytest.CaptureFixture[str], tmp_path
     assert "orders.pipo:2:10  error  P001  " in run(capsys, FILE)[2]
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(60)
 def test_a_device_is_too_large(capsys: pytest.CaptureFixture[str]) -> None:
     assert "the file is larger than 1 MiB" in run(capsys, "/dev/zero")[2]
 

@@ -207,7 +207,7 @@ def test_a_context_that_cannot_be_read(evaluated: Eval, tmp_path: Path) -> None:
     assert "Is a directory" in evaluated.alone("1", "--context", str(tmp_path))[2]
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(60)
 def test_a_context_without_an_end_is_too_large(evaluated: Eval) -> None:
     code, _, err = evaluated.alone("1", "--context", "/dev/zero")
     assert (code, err.splitlines()[0]) == (1, "error: /dev/zero is larger than 16 MiB")

@@ -133,7 +133,7 @@ class Run:
         )
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not condition():  # noqa: ASYNC110 - the fake gateway runs on a thread
                 await asyncio.sleep(0.005)
 

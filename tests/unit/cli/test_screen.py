@@ -27,7 +27,7 @@ def test_a_reader_that_stands_still_loses_lines_and_is_told(
     go_on, written = threading.Event(), []
 
     def slowly(stream: str, line: str) -> None:
-        go_on.wait(5)
+        go_on.wait(60)
         written.append(line)
 
     monkeypatch.setattr(screens, "_print", slowly)
@@ -50,7 +50,7 @@ async def test_beside_returns_and_raises() -> None:
 
 async def test_a_cancelled_wait_leaves_the_thread_alone() -> None:
     go_on = threading.Event()
-    waiting = asyncio.create_task(beside(lambda: go_on.wait(5), "wait"), name="wait")
+    waiting = asyncio.create_task(beside(lambda: go_on.wait(60), "wait"), name="wait")
     await asyncio.sleep(0)
     waiting.cancel()
     await asyncio.wait({waiting})

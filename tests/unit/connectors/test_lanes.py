@@ -52,7 +52,7 @@ async def test_jobs_of_one_place_keep_their_order_on_one_thread() -> None:
 async def test_a_stuck_place_holds_up_no_other() -> None:
     lanes = Lanes(Thing, limit=4)
     go = threading.Event()
-    stuck = asyncio.ensure_future(lanes.run("a", lambda t: go.wait(5)))
+    stuck = asyncio.ensure_future(lanes.run("a", lambda t: go.wait(60)))
     assert await lanes.run("b", Thing.job) == "b"
     assert not stuck.done()
     go.set()
@@ -91,11 +91,11 @@ async def test_a_cancelled_job_runs_on_and_the_next_of_its_place_waits() -> None
 
     def slow(thing: Thing) -> None:
         begun.set()
-        go.wait(5)
+        go.wait(60)
         thing.job(1)
 
     task = asyncio.ensure_future(lanes.run("a", slow))
-    await asyncio.to_thread(begun.wait, 5)
+    await asyncio.to_thread(begun.wait, 60)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

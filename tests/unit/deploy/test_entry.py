@@ -24,7 +24,7 @@ def entry(*command: str) -> subprocess.CompletedProcess[str]:
         ["env", "--block-signal=TERM,INT", sys.executable, "-IS", str(ENTRY), *command],
         capture_output=True,
         text=True,
-        timeout=20,
+        timeout=60,
         check=False,
     )
 

@@ -51,6 +51,6 @@ def test_promtool_agrees(arguments: tuple[str, ...]) -> None:
     if promtool is None:
         pytest.skip("promtool is not installed (Debian's package prometheus has it)")
     done = subprocess.run(
-        [promtool, *arguments], cwd=FOLDER, capture_output=True, text=True, timeout=30, check=False
+        [promtool, *arguments], cwd=FOLDER, capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -43,7 +43,7 @@ def held_by_child(path: Path) -> Iterator[subprocess.Popen[str]]:
         yield child
     finally:
         child.stdin.close()
-        child.wait(10)
+        child.wait(60)
         child.stdout.close()
 
 
@@ -76,7 +76,7 @@ def test_a_killed_holder_frees_it(tmp_path: Path) -> None:
     path = tmp_path / "lease"
     with held_by_child(path) as child:
         child.send_signal(signal.SIGKILL)
-        child.wait(10)
+        child.wait(60)
         lease = Lease.acquire(path, clock=CLOCK, wait_s=0)
         holder = leases.holder(path)
         assert holder is not None
@@ -123,7 +123,7 @@ def test_exec_does_not_inherit_it(tmp_path: Path) -> None:
         assert leases.holder(path) is None
     finally:
         sleeper.kill()
-        sleeper.wait(10)
+        sleeper.wait(60)
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"host": 1}', b"\xff"])

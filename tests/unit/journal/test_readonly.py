@@ -47,7 +47,7 @@ def read_elsewhere(folder: Path, *statements: str) -> list[str]:
         [sys.executable, "-c", READER, str(folder / FILE), packet_id(1), *statements],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60,
         check=True,
     )
     return done.stdout.splitlines()
@@ -61,7 +61,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     """
     copy = folder.with_name("copy")
     shutil.rmtree(copy, ignore_errors=True)
-    subprocess.run(["cp", "-r", str(folder), str(copy)], timeout=30, check=True)
+    subprocess.run(["cp", "-r", str(folder), str(copy)], timeout=60, check=True)
     made = {path.name: path.read_bytes() for path in copy.iterdir()}
     shared = made.get(f"{FILE}-shm")
     if shared:

@@ -308,7 +308,7 @@ async def test_an_illegal_staged_change_that_nobody_waits_for_fails_the_journal(
 ) -> None:
     journal = open_quick(tmp_path)
     journal.stage(delivered(1))
-    assert isinstance(await asyncio.wait_for(journal.failed, 5.0), IllegalChange)
+    assert isinstance(await asyncio.wait_for(journal.failed, 60), IllegalChange)
     with pytest.raises(JournalFailed, match="which does not exist"):
         await journal.commit(version())
     await journal.close(clean=False)

@@ -51,7 +51,7 @@ class Asked:
     async def ask(self) -> None:
         stub = pipeline_pb2_grpc.PipelineStub(self.channel)
         with calling("pipeline 'x'"):
-            await stub.Hello(pipeline_pb2.HelloRequest(), timeout=20)
+            await stub.Hello(pipeline_pb2.HelloRequest(), timeout=60)
 
 
 @pytest_asyncio.fixture
@@ -61,7 +61,7 @@ async def asked() -> AsyncIterator[Asked]:
         listener.setblocking(False)
         channel = dial(f"127.0.0.1:{listener.getsockname()[1]}", "")
         made = Asked(channel)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             silent, _ = await asyncio.get_running_loop().sock_accept(listener)
         with silent:
             yield made

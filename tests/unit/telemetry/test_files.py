@@ -19,7 +19,7 @@ print("odd \\udc80", file=sys.stderr)
 def test_it_turns_over_and_standard_output_follows(tmp_path: Path) -> None:
     file = tmp_path / "p.log"
     done = subprocess.run(
-        [sys.executable, "-c", CHILD, str(file)], capture_output=True, check=True, timeout=20
+        [sys.executable, "-c", CHILD, str(file)], capture_output=True, check=True, timeout=60
     )
     assert done.stdout == b""
     assert done.stderr == b""

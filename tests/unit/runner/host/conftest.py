@@ -127,7 +127,7 @@ def make(home: Home, forkserver: ForkServer, calls: FakeCalls) -> Make:
     return surroundings
 
 
-async def until(met: Callable[[], Any], timeout_s: float = 5.0) -> None:
+async def until(met: Callable[[], Any], timeout_s: float = 60.0) -> None:
     """Waits for a condition, with a deadline."""
     async with asyncio.timeout(timeout_s):
         while not met():  # noqa: ASYNC110 - the condition is another process's

@@ -44,7 +44,7 @@ def journal(files: PipelineHome, *changes: object) -> None:
     subprocess.run(
         [sys.executable, "-c", CHILD, str(files.folder), *map(repr, changes)],
         check="Started" not in repr(changes[-1]),
-        timeout=20,
+        timeout=60,
     )
 
 

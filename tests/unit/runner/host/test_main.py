@@ -84,7 +84,7 @@ def signals_blocked(pid: int) -> int:
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
-    _, said = process.communicate(timeout=20)
+    _, said = process.communicate(timeout=60)
     return process.returncode, said
 
 

@@ -67,7 +67,7 @@ class Queue:
 
     async def rest(self) -> None:
         """Until nothing is on its way, with the waits that are due."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while self.rig.parts.pending.moving:
                 await self.journal.commit()
                 await self.rig.timers.elapse(1.0)
@@ -451,7 +451,7 @@ async def test_a_caller_that_goes_away_leaves_it_done(queue: Queue) -> None:
     asked = asyncio.create_task(queue.replay(id))
     await asyncio.sleep(0)
     asked.cancel()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while await queue.state(id) != "delivered":
             await queue.journal.commit()
             await quiet()
