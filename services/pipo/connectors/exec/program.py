@@ -16,7 +16,7 @@ from pipo.lang.durations import parse
 from pipo.lang.printing import mixed_text
 
 TIMEOUT = "5m"
-_SHOWN_CHARACTERS = 60
+_SHOWN_CHARACTERS = 200
 
 
 @dataclass(frozen=True, slots=True)
