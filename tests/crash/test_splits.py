@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.packets import inspect
-from tests.stack import Stack, journal_of, query, wait_for
+from tests.stack import Stack, journal_of, lines, query, wait_for
 
 pytestmark = [pytest.mark.crash, pytest.mark.slow, pytest.mark.timeout(120)]
 
@@ -34,12 +35,14 @@ BESIDE = (
     "delivered.before_commit",
     "delivered.after_commit",
 )
-SPLITS = {"input": "input", "node": "shape"}
+# A tap that writes a file is a step that reaches outside; so is the good copy's own.
+STEP = ("step.before_effect", "step.after_effect", "step.after_commit")
+SPLITS = {"input": "input", "node": "shape", "tap": "shape"}
 TEXT = """pipo: 1
 name: splits
 input: {{ via: http, with: {{ path: /in }} }}
 nodes:
-  {shape}good: {{ from: {source}, filter: "true" }}
+  {shape}good: {{ from: {source}, {good} }}
   none: {{ from: {source}, filter: "false" }}
   bad: {{ from: {source}, filter: "upper(data.n) == 'X'" }}
 output:
@@ -47,7 +50,13 @@ output:
   {to}
   within: 30s
 """
-SHAPE = 'shape: { from: input, transform: map, with: { data: { n: "${data.n}" } } }\n  '
+SHAPES = {
+    "input": "",
+    "node": 'shape: { from: input, transform: map, with: { data: { n: "${data.n}" } } }\n  ',
+    "tap": "shape: { from: input, tap: file, with: { path: ./seen.jsonl } }\n  ",
+}
+PASSES = 'filter: "true"'
+TAPS = "tap: file, with: { path: ./seen.jsonl }"
 KINDS = {
     "sqlite": (
         "to: sqlite\n  with: { path: ./splits.db, table: t, create: true }\n"
@@ -73,8 +82,12 @@ def stack(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Stack]:
         env={"PIPO_CRASH_AT": point, "PIPO_CRASH_ONCE": str(tmp_path / "sprung")},
         config="engine:\n  restart: { backoff: 1s }\n",
     )
-    shape = SHAPE if split == "node" else ""
-    text = TEXT.format(shape=shape, source=SPLITS[split], to=KINDS[kind])
+    text = TEXT.format(
+        shape=SHAPES[split],
+        source=SPLITS[split],
+        good=TAPS if split == "tap" else PASSES,
+        to=KINDS[kind],
+    )
     made.write("splits.pipo", text)
     try:
         yield made.start()
@@ -86,18 +99,26 @@ CASES = [
     (split, kind, point)
     for split in SPLITS
     for kind in KINDS
-    for point in (*BESIDE, *sorted(COVERED))
+    for point in (*BESIDE, *STEP, *sorted(COVERED))
     # At the input a split is no commit of its own.
     if not (split == "input" and point.startswith("fanned_out"))
+    if (point in STEP) <= (split == "tap")
 ]
 
 
 def product() -> Iterator[Any]:
-    """Every case; in the half that always runs each point meets both places and both kinds."""
+    """Every case; among those that always run each point meets both places and both kinds.
+
+    Of the steps that reach outside one always runs: `test_outside_steps` has them alone.
+    """
     points = (*BESIDE, *sorted(COVERED))
     for split, kind, point in CASES:
-        odd = list(SPLITS).index(split) + list(KINDS).index(kind) + points.index(point)
-        marks = [pytest.mark.soak] if odd % 2 else []
+        if split == "tap":
+            runs = (kind, point) == ("file", "step.after_commit")
+        else:
+            odd = list(SPLITS).index(split) + list(KINDS).index(kind) + points.index(point)
+            runs = odd % 2 == 0
+        marks = [] if runs else [pytest.mark.soak]
         yield pytest.param(
             (split, kind, point), kind, id="-".join((split, kind, point)), marks=marks
         )
@@ -127,6 +148,10 @@ def test_a_split_packet_settles_once(stack: Stack, tmp_path: Path, kind: str) ->
     for id in ids:
         ends_right(inspect(stack, "splits", id), id)
     assert records(stack, kind) == sorted(ids)
+    if (taps := stack.workspace / "seen.jsonl").exists():
+        # A tap may run twice after a crash, and never not at all (R060).
+        seen = Counter(one["packet_id"] for one in lines(taps))
+        assert all(seen[id] >= 1 and seen[f"{id}:good"] >= 1 for id in ids), seen
 
 
 def ends_right(trace: dict[str, Any], id: str) -> None:
