@@ -68,6 +68,8 @@ def _plain_kind(made: Schema) -> str:
             return "any value"
         case "string" if made.get("pattern") == DURATION:
             return "duration"
+        case "string" if made.get("x-path") == "or-name":
+            return "name or path"
         case "string":
             return "path" if made.get("x-path") else "text"
         case "array":
