@@ -12,6 +12,7 @@ from typing import Any
 
 from pipo.connectors.contract import ConnectorError
 from pipo.journal.changes import PacketError
+from pipo.journal.states import Code
 from pipo.lang.durations import show
 from pipo.lang.faults import LanguageError
 from pipo.lang.printing import mixed_text
@@ -31,7 +32,7 @@ PACKET_ERRORS = (ConnectorError, LanguageError, RenderError, DataDamaged)
 class Failure:
     """A failed step of one unit. `where` is what people read: a node id, `output`, `delivered`."""
 
-    code: str
+    code: Code
     where: str
     message: str
     attempts: int

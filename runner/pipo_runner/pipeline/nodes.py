@@ -19,6 +19,7 @@ from pipo.clock import Clock
 from pipo.connectors.contract import Refused, RetryAfter, Settlement, StepCall
 from pipo.journal.changes import SAME as UNCHANGED
 from pipo.journal.changes import Change, FannedOut, Filtered, Looped, Retried, Stepped
+from pipo.journal.states import Code
 from pipo.payload import BadPayload, encode, encode_data
 from pipo_runner.pipeline.endings import Ending, Endings, Failed
 from pipo_runner.pipeline.failures import (
@@ -343,7 +344,7 @@ class Nodes:
         """The unit fails alone: no further run mends what the journal holds of it."""
         to_output = unit.cursor in (OUTPUT, BATCH)
         where = "output" if to_output else unit.cursor
-        code = "output.failed" if to_output else "node.failed"
+        code: Code = "output.failed" if to_output else "node.failed"
         failure = Failure(code, where, str(error), unit.attempt)
         journaled = packet_error(failure, None, dict, self._redact)
         failed = Failed(unit, journaled, where, self._clock.now_ms(), 0.0)

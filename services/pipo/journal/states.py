@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal, get_args
 
 from pipo import payload
 from pipo.journal.sheet import Legal
@@ -76,6 +76,22 @@ OWN_EVENTS: Final = frozenset(
     }
 )
 
+# What a packet's error is called (facts §6). The hand-off's two words stand in the message of
+# an `output.failed`; `budget.packet` comes with agent nodes.
+Code = Literal[
+    "input.schema",
+    "input.invalid",
+    "node.failed",
+    "loop.max",
+    "output.invalid",
+    "output.failed",
+    "delivery.unverified",
+    "budget.packet",
+    "branch.dead_lettered",
+    "stall",
+]
+CODES: Final[tuple[Code, ...]] = get_args(Code)
+
 # The code of an error at a loop's limit: what takes such a unit up again counts its passes anew.
 LOOP_MAX: Final = "loop.max"
 
@@ -136,7 +152,7 @@ class PacketError:
     `attempts` is how often the step ran.
     """
 
-    code: str
+    code: Code
     message: str
     rule: str | None
     node: str

@@ -39,6 +39,7 @@ from pipo.journal.changes import (
     Writing,
     Written,
 )
+from pipo.journal.states import Code
 
 DATA = b'{"n":1}'
 AT = 1_790_000_000_000
@@ -64,7 +65,7 @@ def version(number: int = 1, **given: Any) -> VersionAdded:
     return VersionAdded(**made | given)
 
 
-def error(code: str = "node.failed", node: str = "shape", attempts: int = 1) -> PacketError:
+def error(code: Code = "node.failed", node: str = "shape", attempts: int = 1) -> PacketError:
     return PacketError(code, "it broke", None, node, attempts)
 
 

@@ -19,6 +19,7 @@ from pipo.journal.changes import (
 )
 from pipo.journal.recover import PendingUnit, Recovery
 from pipo.journal.sheet import Copies
+from pipo.journal.states import Code
 from pipo.payload import decode
 from pipo_runner.pipeline.resuming import take_up
 from tests.unit.runner.pipeline.rig import TABLE, Rig, pending
@@ -247,7 +248,7 @@ async def taken_up(body: str, *units: PendingUnit) -> tuple[Rig, dict[str, int]]
     return rig, dict(rows)
 
 
-def dead(message: str, code: str = "node.failed") -> str:
+def dead(message: str, code: Code = "node.failed") -> str:
     return PacketError(code, message, None, "b", 1).json()
 
 
