@@ -10,7 +10,7 @@ import msgspec
 from pipo.errors import CODES, BadRequest, InvalidPipeline, PipoError, Rejected
 from pipo.rpc import to_proto
 from pipo.rpc.to_json import to_value
-from pipo_gateway.ingress.answer import JSON_TYPE, Answer
+from pipo_gateway.ingress.answer import JSON_TYPE, LINE_END, Answer
 
 _MIB = 1024 * 1024
 
@@ -29,7 +29,7 @@ def refusal(
     lines = b"".join(f"{name}: {value}\r\n".encode("latin-1") for name, value in headers)
     return Answer(
         status or _status_of(error),
-        msgspec.json.encode(body | more),
+        msgspec.json.encode(body | more) + LINE_END,
         JSON_TYPE + lines,
     )
 

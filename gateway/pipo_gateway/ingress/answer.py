@@ -14,6 +14,8 @@ from aiohttp import web
 from aiohttp.helpers import rfc822_formatted_time
 
 JSON_TYPE = b"Content-Type: application/json\r\n"
+# Behind every JSON body: a terminal's next prompt stands on a line of its own.
+LINE_END = b"\n"
 
 _LINES = {s.value: f"HTTP/1.1 {s.value} {s.phrase}\r\n".encode() for s in HTTPStatus}
 _BODYLESS = frozenset({204, 304})

@@ -10,7 +10,7 @@ from pipo.rpc.stubs import pipo_pb2
 from pipo.rpc.to_json import dumps
 from pipo_gateway.engine import Engine
 from pipo_gateway.events import EventPages
-from pipo_gateway.ingress.answer import Answer
+from pipo_gateway.ingress.answer import LINE_END, Answer
 from pipo_gateway.metrics import Metrics
 from pipo_gateway.rest.fields import required
 from pipo_gateway.rest.router import Asked
@@ -30,7 +30,7 @@ class Handlers:
 
     async def get_health(self, asked: Asked) -> Answer:
         facts = self._engine.health()
-        return Answer(200 if facts["ok"] else 503, dumps(facts))
+        return Answer(200 if facts["ok"] else 503, dumps(facts) + LINE_END)
 
     async def get_metrics(self, asked: Asked) -> Answer:
         return Answer(200, await self._metrics.text(asked.principal.sees), TEXT)

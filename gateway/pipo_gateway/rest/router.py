@@ -15,7 +15,7 @@ from pipo.rpc.errors import bug
 from pipo.rpc.to_json import dumps
 from pipo_gateway.doors import Doors, NoToken, Principal
 from pipo_gateway.expectation import go_on
-from pipo_gateway.ingress.answer import Answer
+from pipo_gateway.ingress.answer import LINE_END, Answer
 from pipo_gateway.refusals import refusal, too_large
 from pipo_gateway.rest.fields import Fields, body_fields, query_fields
 from pipo_gateway.targets import valid
@@ -105,7 +105,7 @@ class Router:
             return _not_built(route.operation)
         fields = await self._fields(request, route, query)
         made = await route.handler(Asked(principal or _NOBODY, names, fields))
-        return made if isinstance(made, Answer) else Answer(route.status, dumps(made))
+        return made if isinstance(made, Answer) else Answer(route.status, dumps(made) + LINE_END)
 
     def _matching(self, segments: tuple[str, ...]) -> list[tuple[Route, dict[str, str]]]:
         found = []

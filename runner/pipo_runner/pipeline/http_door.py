@@ -249,7 +249,7 @@ def _request(head: pb.IngestHead, body: bytes) -> HttpRequest:
 
 def _answer(status: int, error: str, hint: str, **headers: str) -> HttpAnswer:
     named = tuple((name.replace("_", "-"), value) for name, value in headers.items())
-    return HttpAnswer(status, encode({"error": error, "hint": hint}), named)
+    return HttpAnswer(status, encode({"error": error, "hint": hint}) + b"\n", named)
 
 
 def too_large(limit: int) -> HttpAnswer:

@@ -12,16 +12,18 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, unquote_to_bytes
 
 from pipo.errors import BadRequest
 
 URLENCODED = "application/x-www-form-urlencoded"
 MULTIPART = "multipart/form-data"
 
-_PARAMETER = re.compile(r';\s*([\w!#$%&\'*+.^`|~-]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^;\s"]*))')
+_PARAMETER = re.compile(r';\s*([\w!#$%&\'*+.^`|~-]+)\s*=\s*(?:"((?:[^"\\]++|\\.)*+)"|([^;\s"]*))')
+_EXTENDED = re.compile(r"(utf-8|iso-8859-1)'[^']*'(.*)", re.I | re.S)
 _ESCAPE = re.compile(r'\\(["\\])')
 _BOUNDARY_MAX = 70
+_HEAD_BYTES_MAX = 16 * 1024
 FIELDS_MAX = 10_000
 
 
@@ -109,6 +111,11 @@ def _part(part: bytes) -> _Part:
             raise BadRequest(
                 "a part has no blank line after its headers", hint="check the line ends"
             )
+    if len(head) > _HEAD_BYTES_MAX:
+        raise BadRequest(
+            f"a part has headers of more than {_HEAD_BYTES_MAX // 1024} KiB",
+            hint="put what is long into the part's content",
+        )
     headers = _headers(head)
     disposition = headers.get("content-disposition", "")
     parameters = _parameters(disposition)
@@ -118,10 +125,13 @@ def _part(part: bytes) -> _Part:
             hint='each part needs `Content-Disposition: form-data; name="…"`',
         )
     name = parameters["name"]
-    if "filename" not in parameters:
+    filename = parameters.get("filename")
+    if filename is None and "filename*" in parameters:
+        filename = _extended(parameters["filename*"])
+    if filename is None:
         return _Part(name, _utf8(content, f"the field {name!r}"))
     upload = {
-        "filename": parameters["filename"],
+        "filename": filename,
         "content_type": headers.get("content-type", "application/octet-stream"),
         "size": len(content),
         "base64": base64.b64encode(content).decode("ascii"),
@@ -150,6 +160,19 @@ def _parameters(header: str) -> dict[str, str]:
             value = value.replace(escape, sign)
         found.setdefault(name.lower(), value)
     return found
+
+
+def _extended(value: str) -> str:
+    """A name with its charset (RFC 8187), which forms should not have and some clients send."""
+    found = _EXTENDED.fullmatch(value)
+    try:
+        if found is not None:
+            return unquote_to_bytes(found[2]).decode(found[1])
+    except UnicodeDecodeError:
+        pass
+    raise BadRequest(
+        f"the file name {value[:100]!r} cannot be read", hint='send it as filename="…" in UTF-8'
+    )
 
 
 def _too_many() -> BadRequest:

@@ -7,13 +7,22 @@ import hashlib
 import hmac
 import json
 import socket
+from collections.abc import Sequence
 from typing import Any, cast
 
 import aiohttp
 import pytest
 
 from pipo.connectors import registry
-from pipo.connectors.contract import HttpAnswer, HttpInput, HttpRequest, InputSpec, Settlement
+from pipo.connectors.contract import (
+    Arrival,
+    HttpAnswer,
+    HttpInput,
+    HttpRequest,
+    InputSpec,
+    Settlement,
+    Taken,
+)
 from pipo.connectors.http import listener
 from pipo.errors import BadRequest, Conflict, Unavailable
 from tests.contract.connectors.intake import FakeIntake, input_context
@@ -143,6 +152,52 @@ async def test_a_signature_covers_the_bytes_received(raw: bytes, shown: str, sta
     answer = await inputs.answer(request(raw, x_hub_signature_256=shown))
     assert answer.status == status
     assert len(intake.arrivals) == (status == 202)
+
+
+async def test_any_flipped_bit_is_refused() -> None:
+    """Of the body and of the signature, each bit by itself."""
+    intake = FakeIntake()
+    inputs = made(intake, spec(auth=GITHUB, format="bytes"))
+    for n in range(8 * len(BODY_A)):
+        changed = bytearray(BODY_A)
+        changed[n // 8] ^= 1 << n % 8
+        shown = f"sha256={GOOD_A}"
+        answer = await inputs.answer(request(bytes(changed), x_hub_signature_256=shown))
+        assert answer.status == 401
+    for n in range(4 * len(GOOD_A)):
+        digit = f"{int(GOOD_A[n // 4], 16) ^ 1 << n % 4:x}"
+        shown = f"sha256={GOOD_A[: n // 4]}{digit}{GOOD_A[n // 4 + 1 :]}"
+        answer = await inputs.answer(request(BODY_A, x_hub_signature_256=shown))
+        assert answer.status == 401
+    assert intake.arrivals == []
+
+
+async def test_secrets_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The library's comparison decides, and nothing before it: whatever it says is the answer."""
+    compared: list[tuple[bytes, bytes]] = []
+    inputs = made(FakeIntake(), spec(auth={**TOKEN, **GITHUB}))
+    for verdict, status in ((True, 202), (False, 401)):
+
+        def judged(left: bytes, right: bytes, verdict: bool = verdict) -> bool:
+            compared.append((left, right))
+            return verdict
+
+        monkeypatch.setattr(hmac, "compare_digest", judged)
+        shown = {"x_token": "x", "x_hub_signature_256": "00"}
+        assert (await inputs.answer(request(**shown))).status == status
+    assert compared[0] == (b"x", "geheim-ü".encode())
+    assert compared[1][0] == b"00"
+    assert len(compared) == 3
+
+
+async def test_a_long_body_is_signed_too() -> None:
+    intake = FakeIntake()
+    inputs = made(intake, spec(auth=GITHUB, format="text"), packet_limit=10**6)
+    raw = "x" * 500_000
+    good = hmac.new(SECRET.encode(), raw.encode(), hashlib.sha256).hexdigest()
+    assert (await inputs.answer(request(raw, x_hub_signature_256=good))).status == 202
+    assert (await inputs.answer(request(raw + "x", x_hub_signature_256=good))).status == 401
+    assert intake.data == [raw]
 
 
 async def test_sha1_and_a_token_together() -> None:
@@ -286,6 +341,29 @@ async def test_csv_stops_at_the_first_refusal() -> None:
     answer = await made(intake, spec(format="csv")).answer(request("n\n" + "1\n" * 200))
     assert answer.status == 503
     assert len(body(answer)["packets"]) == 70
+
+
+async def test_records_of_a_wide_header_are_taken_in_small_groups() -> None:
+    """A column's name stands in every record, so few of them may make a large commit."""
+    groups: list[int] = []
+
+    class Counting(FakeIntake):
+        async def take(self, arrivals: Sequence[Arrival]) -> list[Taken]:
+            groups.append(len(arrivals))
+            return await super().take(arrivals)
+
+    intake = Counting()
+    names = ",".join(f"{n:0300d}" for n in range(1000))
+    inputs = made(intake, spec(format="csv"), packet_limit=10**6)
+    answer = await inputs.answer(request(f"{names}\n" + ("," * 999 + "\n") * 20))
+    assert (answer.status, len(body(answer)["packets"])) == (202, 20)
+    assert groups == [4] * 5
+
+
+async def test_an_answer_ends_its_line() -> None:
+    inputs = made(FakeIntake(lambda arrival: "reject" if arrival.data else "accept"), spec())
+    for sent in (b"[]", b"[1]", b"["):
+        assert (await inputs.answer(request(sent))).body.endswith(b"}\n")
 
 
 # ── respond: delivered ───────────────────────────────────────────────────────

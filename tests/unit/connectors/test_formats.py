@@ -6,7 +6,10 @@ import base64
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from pipo import payload
 from pipo.connectors import form_format
 from pipo.connectors.formats import parse_body, parse_pushed
 from pipo.errors import BadRequest
@@ -220,3 +223,58 @@ def test_a_pushed_csv_holds_one_record() -> None:
         parse_pushed("csv", "a\n")
     with pytest.raises(BadRequest, match="not UTF-8"):
         parse_pushed("csv", "a\n\ud83d\n")
+
+
+@pytest.mark.parametrize(
+    ("sent", "filename"),
+    [
+        ("filename*=UTF-8''%E2%82%AC%20rates.csv", "€ rates.csv"),
+        ("filename*=iso-8859-1'en'%A3", "£"),
+        ("filename=\"plain.csv\"; filename*=UTF-8''other.csv", "plain.csv"),
+    ],
+)
+def test_a_file_name_with_its_charset(sent: str, filename: str) -> None:
+    body = multipart((FORM.format("f") + f"; {sent}", b"\xff"))
+    (form,) = parsed("form", body, "multipart/form-data; boundary=Z")
+    assert (form["f"]["filename"], form["f"]["base64"]) == (filename, "/w==")
+
+
+@pytest.mark.parametrize("sent", ["UTF-8''%ff", "koi8-r''a", "a.csv"])
+def test_a_file_name_that_cannot_be_read(sent: str) -> None:
+    body = multipart((FORM.format("f") + f"; filename*={sent}", b""))
+    assert "cannot be read" in refused("form", body, "multipart/form-data; boundary=Z")
+
+
+def test_a_part_whose_headers_have_no_end() -> None:
+    body = multipart((FORM.format("a" * 17_000), b""))
+    assert refused("form", body, "multipart/form-data; boundary=Z") == (
+        "a part has headers of more than 16 KiB"
+    )
+
+
+_PIECES = st.sampled_from(
+    [
+        b"--Z", b"--", b"\r\n", b"\n", b"a", b"=", b"&", b"%", b"%41", b"%ff", b"+", b'"', b"\\", b";", b",",
+        b"\xff", b"\xc3\xbc", b"\0", b"{", b"}", b"[", b"1e9", b"null", b": ", b"\xef\xbb\xbf",
+        b'Content-Disposition: form-data; name="a"', b"; filename=x", b"; filename*=UTF-8''%41",
+    ]
+)  # fmt: skip
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.sampled_from(["json", "text", "csv", "form", "bytes"]),
+    st.one_of(st.lists(_PIECES, max_size=20).map(b"".join), st.binary(max_size=40)),
+    st.sampled_from(["", "multipart/form-data; boundary=Z", 'multipart/form-data; boundary="']),
+)
+def test_any_bytes_are_packets_or_one_clear_refusal(
+    format: str, body: bytes, content_type: str
+) -> None:
+    try:
+        packets = list(parse_body(format, body, content_type))
+    except BadRequest as error:
+        assert error.message and error.hint  # noqa: PT017, PT018 - either end is right
+        return
+    assert packets
+    for packet in packets:
+        assert payload.decode(payload.encode(packet)) == packet

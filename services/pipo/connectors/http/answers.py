@@ -36,7 +36,7 @@ class Outcome:
 def refusal(status: int, error: str, hint: str, **headers: str) -> HttpAnswer:
     """An answer to a request that left nothing behind; header names are written with `_`."""
     named = tuple((name.replace("_", "-"), value) for name, value in headers.items())
-    return HttpAnswer(status, encode({"error": error, "hint": hint}), named)
+    return HttpAnswer(status, _line({"error": error, "hint": hint}), named)
 
 
 def too_large(limit: int) -> HttpAnswer:
@@ -51,7 +51,7 @@ def unavailable(refused: RefusedArrival) -> HttpAnswer:
 
 def accepted(packet_id: str) -> HttpAnswer:
     """The answer for one accepted packet: by far the most common one."""
-    return HttpAnswer(202, b'{"packet_id":"%s","state":"accepted"}' % packet_id.encode())
+    return HttpAnswer(202, b'{"packet_id":"%s","state":"accepted"}\n' % packet_id.encode())
 
 
 def for_packets(
@@ -75,7 +75,12 @@ def for_packets(
     if refused is not None:
         body = {**body, "error": refused.message, "hint": refused.hint}
         headers.append(("Retry-After", str(RETRY_AFTER_S)))
-    return HttpAnswer(status, encode(body), headers)
+    return HttpAnswer(status, _line(body), headers)
+
+
+def _line(body: Mapping[str, Any]) -> bytes:
+    """With a line end, so that a terminal's next prompt stands on a line of its own."""
+    return encode(body) + b"\n"
 
 
 def _status(

@@ -7,8 +7,7 @@ the raw body, parse, intake. What fails before intake journals nothing.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
-from itertools import islice
+from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pipo.connectors.contract import (
@@ -38,8 +37,10 @@ from pipo.errors import CODES, BadRequest, PipoError
 
 # Records of one body that are taken together.
 RECORDS_TOGETHER = 64
-# A body from this size on is parsed on a thread.
-LONG_PARSE_BYTES = 256 * 1024
+# And about how many bytes of them: a wide header stands in every record.
+BYTES_TOGETHER = 1024 * 1024
+# A body from this size on is judged and parsed on a thread.
+LONG_BODY_BYTES = 256 * 1024
 
 _STOPPING = RefusedArrival("the pipeline is stopping", "try again once it runs")
 
@@ -91,7 +92,10 @@ class HttpInputs:
         found = self._routes.find(request)
         if isinstance(found, HttpAnswer):
             return found
-        unfit = self._unfit(found, request)
+        if len(request.body) < LONG_BODY_BYTES:
+            unfit = self._unfit(found, request)
+        else:
+            unfit = await asyncio.to_thread(self._unfit, found, request)
         if unfit is not None:
             return unfit
         try:
@@ -113,7 +117,7 @@ class HttpInputs:
         found = self._routes.find(request)
         if isinstance(found, HttpAnswer):
             return found
-        if found.waits or found.format == "csv" or len(request.body) >= LONG_PARSE_BYTES:
+        if found.waits or found.format == "csv" or len(request.body) >= LONG_BODY_BYTES:
             return None
         unfit = self._unfit(found, request)
         if unfit is not None:
@@ -172,8 +176,7 @@ class HttpInputs:
     ) -> tuple[list[Outcome], RefusedArrival | None]:
         """Takes packets in their order and stops at the first that is refused (edge 91)."""
         outcomes: list[Outcome] = []
-        ahead = iter(packets)
-        while group := list(islice(ahead, RECORDS_TOGETHER)):
+        for group in _groups(packets) if found.format == "csv" else [list(packets)]:
             if self._closing.is_set():
                 return outcomes, _STOPPING
             arrivals = [Arrival(found.input, data, "http", request.peer) for data in group]
@@ -226,9 +229,22 @@ def _error_answer(error: PipoError) -> HttpAnswer:
 
 async def _parsed(found: Route, request: HttpRequest) -> Iterable[Any]:
     content_type = request.header("content-type") or ""
-    if len(request.body) < LONG_PARSE_BYTES:
+    if len(request.body) < LONG_BODY_BYTES:
         return parse_body(found.format, request.body, content_type)
     return await asyncio.to_thread(parse_body, found.format, request.body, content_type)
+
+
+def _groups(records: Iterable[Mapping[str, str]]) -> Iterator[list[Mapping[str, str]]]:
+    """The records of a csv by those that are taken in one commit."""
+    group, size = [], 0
+    for record in records:
+        group.append(record)
+        size += sum(map(len, record)) + sum(map(len, record.values()))
+        if len(group) == RECORDS_TOGETHER or size >= BYTES_TOGETHER:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group
 
 
 def _outcome(taken: Taken) -> Outcome:
