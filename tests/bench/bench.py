@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.bench import destinations, language, yardstick
+from tests.bench import destinations, ingest, language, pure_steps, yardstick
 from tests.load import grpc_acks, grpc_pushes, http_posts
 from tests.stack import Stack, journal_of, query, wait_for
 from tests.system.test_pipeline_process import cpu_s
@@ -77,6 +77,8 @@ def main() -> int:
                 f"{name}.pipo",
                 TEXT.format(name=name, via=via, to=to, settings=settings, check=check),
             )
+        for name, text in pure_steps.pipelines().items():
+            stack.write(f"{name}.pipo", text)
         with (stack.workspace / "line-million.jsonl").open("w") as lines:
             lines.writelines(
                 f'{{"packet_id":"{n:026d}","data":{{"n":{n}}}}}\n' for n in range(10**6)
@@ -90,6 +92,8 @@ def main() -> int:
             _report(stack, "line-empty", "push stream → jsonl, line_contains", rate, _push)
             _report(stack, "line-million", "the same, 1,000,000 lines before", rate, _push)
             _report(stack, "http-ack", "HTTP → sqlite, ack", rate, _post)
+            ingest.report(stack, "http-ack", folder)
+            pure_steps.report(stack)
             _lone(stack, folder)
             _parked(stack)
         finally:
