@@ -1,7 +1,4 @@
-"""R23: a receiver that asks for a pause gets it.
-
-The tap and the transform of this report come with their steps.
-"""
+"""R23: a receiver that asks for a pause gets it, from an output, a tap and a transform."""
 
 from __future__ import annotations
 
@@ -28,6 +25,14 @@ def paced(path: str, policy: str, more: str = "") -> str:
     )
 
 
+def stepping(kind: str, path: str) -> str:
+    step = f'{kind}: http, with: {{ url: "${{env.STUB}}/{path}" }}'
+    return (
+        f"input: {{ via: push }}\nnodes:\n  ask: {{ from: input, {step},"
+        " on_error: { retry: 1, delay: 100ms } }\noutput: { from: ask, to: stdout }\n"
+    )
+
+
 USUAL = "retry: 3, backoff: exponential, delay: 1s, max_delay: 60s"
 PIPELINES = {
     "asked": paced("asked", USUAL),
@@ -38,6 +43,8 @@ PIPELINES = {
     "longer": paced("longer", "retry: 1, delay: 3s"),
     "four": paced("four", USUAL, "concurrency: 4\n"),
     "halted": paced("halted", USUAL),
+    "tap": stepping("tap", "tap"),
+    "transform": stepping("transform", "transform"),
 }
 NONSENSE = ("soon", "-5", "7 s")
 
@@ -116,6 +123,16 @@ def test_the_larger_of_both_pauses_is_kept(stack: Stack, receiver: Receiver) -> 
     id = push(stack, "longer", {"n": 1})
     assert settled(stack, "longer", id)["state"] == "delivered"
     assert gap_s(receiver, "/longer") >= 3.0
+
+
+@pytest.mark.parametrize("kind", ["tap", "transform"])
+def test_a_step_keeps_the_pause_too(stack: Stack, receiver: Receiver, kind: str) -> None:
+    receiver.script(f"/{kind}", asks("2"), Reply(body=b"{}"))
+    id = push(stack, kind, {"n": 1})
+    assert settled(stack, kind, id)["state"] == "delivered"
+    assert gap_s(receiver, f"/{kind}") >= 2.0
+    (step,) = [one for one in inspect(stack, kind, id)["steps"] if one["step"] == "ask"]
+    assert (step["attempts"], step["retries"][0]["wait_ms"]) == (2, 2000)
 
 
 def test_who_waits_holds_up_no_other(stack: Stack, receiver: Receiver) -> None:
