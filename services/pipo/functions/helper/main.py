@@ -174,7 +174,7 @@ class _Helper:
             return _fault(
                 wire.TOO_LARGE,
                 f"the result of fn.{name} has {len(raw)} bytes, more than engine.packet_limit"
-                f" ({self._limit})",
+                f" ({self._limit}); make it smaller, or raise engine.packet_limit",
             )
         return wire.frame(wire.ANSWER, b"", raw)
 
