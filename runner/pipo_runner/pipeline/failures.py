@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from pipo.connectors.contract import ConnectorError
 from pipo.journal.changes import PacketError
@@ -18,6 +18,9 @@ from pipo.lang.faults import LanguageError
 from pipo.lang.printing import mixed_text
 from pipo.lang.templates import Template
 from pipo_runner.pipeline.rendering import RenderError
+
+# An error stands on the packet, in its events and in every listing; what it quotes may be long.
+MESSAGE_CHARS_MAX: Final = 8 * 1024
 
 
 class DataDamaged(Exception):
@@ -60,13 +63,19 @@ def describe(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}; this is a bug in Pipo, please report it"
 
 
+def told(message: str, redact: Callable[[str], str]) -> str:
+    """A text as it may be journaled: first redacted, then cut, so that no part of a secret is left."""
+    text = redact(message)
+    return text if len(text) <= MESSAGE_CHARS_MAX else f"{text[: MESSAGE_CHARS_MAX - 1]}…"
+
+
 def packet_error(
     failure: Failure,
     template: Template | None,
     scope: Callable[[], Mapping[str, Any]],
     redact: Callable[[str], str],
 ) -> PacketError:
-    """The error as it is journaled, its message rendered and redacted."""
+    """The error as it is journaled, its message rendered, redacted and cut."""
     message = failure.message
     if template is not None:
         try:
@@ -76,7 +85,7 @@ def packet_error(
             message = f"{failure.message} [the message template failed: {broken}]"
     return PacketError(
         code=failure.code,
-        message=redact(message),
+        message=told(message, redact),
         rule=failure.rule,
         node=failure.where,
         attempts=failure.attempts,

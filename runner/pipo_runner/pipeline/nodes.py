@@ -28,6 +28,7 @@ from pipo_runner.pipeline.failures import (
     Failure,
     describe,
     packet_error,
+    told,
 )
 from pipo_runner.pipeline.masking import masked_notes
 from pipo_runner.pipeline.plan import (
@@ -310,7 +311,7 @@ class Nodes:
             hopeless=hopeless,
         )
         at = self._clock.now_ms()
-        message = unit.last_error = self._redact(describe(error))
+        message = unit.last_error = told(describe(error), self._redact)
         if isinstance(move, Wait):
             self._turn.at(depth).append(
                 Retried(

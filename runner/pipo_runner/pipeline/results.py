@@ -17,7 +17,7 @@ from pipo.payload import encode
 from pipo_runner.pipeline.acks import Acks
 from pipo_runner.pipeline.endings import Endings, Failed
 from pipo_runner.pipeline.executor import Executor
-from pipo_runner.pipeline.failures import Failure, describe, packet_error
+from pipo_runner.pipeline.failures import Failure, describe, packet_error, told
 from pipo_runner.pipeline.ledger import Ledger
 from pipo_runner.pipeline.masking import masked_json
 from pipo_runner.pipeline.plan import Plan
@@ -174,7 +174,7 @@ class Results:
 
     def text_of(self, error: Exception) -> str:
         """An error's text as it may be journaled."""
-        return self._redact(describe(error))
+        return told(describe(error), self._redact)
 
     def give_up(self, unit: Unit, plan: Plan, move: GiveUp, error: Exception) -> None:
         """The unit's write has failed for good: it ends as the policy says."""

@@ -9,6 +9,7 @@ import pytest
 
 from pipo.connectors.contract import Refused, StepCall, WriteFailed
 from pipo.journal import changes as journaled
+from pipo_runner.pipeline.failures import MESSAGE_CHARS_MAX
 from pipo_runner.pipeline.recovery import unit_of
 from pipo_runner.pipeline.units import UNLOADED, Unit
 from tests.unit.runner.pipeline.rig import AT, TABLE, Rig, pending, quiet, until
@@ -195,6 +196,16 @@ async def test_errors_are_redacted_where_they_are_journaled() -> None:
     await rig.timers.elapse(1.0)
     assert [r.error for r in rig.journal.of(journaled.Retried)] == ["denied for ***"] * 2
     assert rig.journal.of(journaled.DeadLettered)[0].error.message == "denied for ***"
+
+
+async def test_an_endless_error_text_is_cut_in_each_of_its_places() -> None:
+    rig = Rig(STEPS, auto=True)
+    rig.step = failing(*(WriteFailed("x" * 100_000) for _ in range(3)))
+    await rig.accept({"n": 1})
+    await rig.timers.elapse(1.0)
+    texts = [r.error for r in rig.journal.of(journaled.Retried)]
+    texts.append(rig.journal.of(journaled.DeadLettered)[0].error.message)
+    assert [len(text) for text in texts] == [MESSAGE_CHARS_MAX] * 3
 
 
 async def test_a_bug_in_a_step_is_logged_and_costs_only_the_unit() -> None:

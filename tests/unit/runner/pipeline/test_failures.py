@@ -10,7 +10,14 @@ from pipo.connectors.contract import Refused, WriteFailed
 from pipo.journal.changes import PacketError
 from pipo.lang.faults import LanguageError
 from pipo.lang.templates import compile_template
-from pipo_runner.pipeline.failures import Failure, describe, packet_error
+from pipo.telemetry.redaction import Redactor
+from pipo_runner.pipeline.failures import (
+    MESSAGE_CHARS_MAX,
+    Failure,
+    describe,
+    packet_error,
+    told,
+)
 from pipo_runner.pipeline.rendering import RenderError
 
 FAILURE = Failure("node.failed", "shape", "no ink", 3, 1500.0, rule="data.n > 1")
@@ -80,3 +87,12 @@ def test_a_scope_that_cannot_be_made_falls_back_too() -> None:
 def test_the_whole_message_is_redacted() -> None:
     made = error_with("${error.message} for ${data}", {"data": "s3cr3t"}, lambda t: t[:6] + "***")
     assert made.message == "no ink***"
+
+
+def test_a_message_is_cut_behind_the_redaction() -> None:
+    """A cut through a secret would leave its front unmasked."""
+    data = "x" * (MESSAGE_CHARS_MAX - 3) + "s3cr3t-value" + "y" * 20_000
+    masked = error_with("${data}", {"data": data}, Redactor(["s3cr3t-value"]).text).message
+    assert len(masked) == MESSAGE_CHARS_MAX
+    assert masked.endswith("x**…")
+    assert told("as it is", same) == "as it is"
