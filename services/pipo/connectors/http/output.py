@@ -19,11 +19,9 @@ from pipo.connectors.contract import (
     WriteFailed,
     WriteUnit,
 )
-from pipo.connectors.http import outgoing, statuses
-from pipo.connectors.http.failures import failure
-from pipo.connectors.http.sending import NoAnswer, Sender
-
-TIMEOUT_S = 30.0
+from pipo.connectors.http import outgoing
+from pipo.connectors.http.exchange import TIMEOUT_S, Exchange
+from pipo.connectors.http.sending import NoAnswer
 
 
 def build(context: Context) -> Output:
@@ -34,12 +32,10 @@ class HttpOutput:
     """An idempotency key goes with each request; the receiver must honour it (O035)."""
 
     def __init__(self, context: Context, *, timeout_s: float = TIMEOUT_S) -> None:
-        self._mask = context.mask
-        self._clock = context.clock
-        self._sender = Sender(timeout_s=timeout_s)
+        self._requests = Exchange(context, timeout_s=timeout_s)
 
     async def open(self, marks: Mapping[str, int]) -> None:
-        await self._sender.open()
+        await self._requests.open()
 
     def place(self, settings: Mapping[str, Any], key: str) -> str:
         return key
@@ -57,18 +53,15 @@ class HttpOutput:
         """A crash leaves nothing here: the request is sent again, with its key."""
 
     async def close(self) -> None:
-        await self._sender.close()
+        await self._requests.close()
 
     async def _sent(
         self, unit: WriteUnit
     ) -> Mapping[str, Any] | WriteFailed | RetryAfter | Refused:
         try:
-            request = outgoing.request(unit.settings, unit.data, unit.key)
-            answer = await self._sender.send(request)
-            if statuses.accepted(unit.settings.get("success", statuses.DEFAULT), answer.status):
-                return {"status": answer.status}
-        except Refused as refusal:
-            return refusal
+            answer = await self._requests.send(unit.settings, unit.data, unit.key)
+        except (Refused, WriteFailed, RetryAfter) as failed:
+            return failed
         except NoAnswer as error:
             return WriteFailed(error.message, hint=error.hint)
-        return failure(request, answer, mask=self._mask, now_ms=self._clock.now_ms())
+        return {"status": answer.status}

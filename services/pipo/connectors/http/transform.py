@@ -7,11 +7,10 @@ from typing import Any, Literal
 from pipo import payload
 from pipo.connectors.contract import Context, Refused, Step, StepCall, WriteFailed
 from pipo.connectors.http.bodies import says_json, text_of
+from pipo.connectors.http.exchange import TIMEOUT_S, Exchange, step_key
 from pipo.connectors.http.inflating import NotInflated, inflated
 from pipo.connectors.http.outgoing import Request
-from pipo.connectors.http.output import TIMEOUT_S
 from pipo.connectors.http.sending import Answer
-from pipo.connectors.http.step import StepRequests
 
 
 def build(context: Context) -> Step:
@@ -24,14 +23,16 @@ class HttpTransform:
     pure: Literal[False] = False
 
     def __init__(self, context: Context, *, timeout_s: float = TIMEOUT_S) -> None:
-        self._requests = StepRequests(context, timeout_s=timeout_s)
+        self._requests = Exchange(context, timeout_s=timeout_s)
         self._limit = context.packet_limit
 
     async def open(self) -> None:
         await self._requests.open()
 
     async def run(self, call: StepCall) -> Any:
-        request, answer = await self._requests.ask(call, body_limit=self._limit)
+        request, answer = await self._requests.ask(
+            call.settings, call.data, step_key(call), body_limit=self._limit
+        )
         body = self._body(request, answer)
         if not says_json(answer.headers):
             return text_of(body, answer.headers)
