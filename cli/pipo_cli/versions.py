@@ -50,13 +50,13 @@ def diff(settings: Settings, name: str, old: str, new: str) -> None:
 
 @click.command()
 @click.argument("name")
-@click.argument("version", metavar="V")
+@click.argument("number", metavar="V")
 @click.option("--by", metavar="WHO", help="Who does it.  [the OS user]")
 @global_options
 @pass_settings
-def rollback(settings: Settings, name: str, version: str, by: str | None) -> None:
+def rollback(settings: Settings, name: str, number: str, by: str | None) -> None:
     """Put an earlier version in force again, as a new one, while the pipeline runs."""
-    request = pipo_pb2.RollbackRequest(pipeline=name, version=version, by=by or os_user())
+    request = pipo_pb2.RollbackRequest(pipeline=name, version=number, by=by or os_user())
     answer(
         settings,
         lambda operations: operations.rollback(request),

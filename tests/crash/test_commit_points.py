@@ -19,6 +19,7 @@ from tests.crash import (
     test_outside_steps,
     test_pauses,
     test_splits,
+    test_versions,
 )
 from tests.stack import Stack, query, wait_for
 
@@ -69,6 +70,7 @@ def test_every_named_point_is_in_a_crash_test() -> None:
         *test_outside_steps.COVERED,
         *test_pauses.COVERED,
         *test_splits.COVERED,
+        *test_versions.COVERED,
     }
 
 

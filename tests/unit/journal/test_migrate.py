@@ -20,7 +20,7 @@ DESIGNED = {
     "iteration hops version input trigger source key upstream write_no acked_write_no ack_by "
     "deadline_at held group_size received_at updated_at settled_at",
     "events": "seq at unit type node state detail patch ms",
-    "versions": "version source compiled files hash author author_kind reason",
+    "versions": "version source compiled files hash author author_kind reason folder",
     "inbox": "sender key packet",
     "counters": "name value",
     "input_state": "input key value",
@@ -32,16 +32,18 @@ def fresh() -> apsw.Connection:
     db = apsw.Connection(":memory:")
     migrate.create(db, {"pipeline": "p"})
     run(db, "PRAGMA foreign_keys = ON")
-    run(db, "INSERT INTO versions VALUES (1, '', x'', '{}', 'h', 'a', 'human', 'r', NULL, 0)")
+    run(db, "INSERT INTO versions VALUES (1, '', x'', '{}', 'h', 'a', 'human', 'r', NULL, 0, NULL)")
     return db
 
 
 def normal(rows: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
-    """Without comments and with single blanks."""
-    return [
-        tuple(re.sub(r"\s+", " ", re.sub(r"--.*", "", str(cell))).strip() for cell in row)
-        for row in rows
-    ]
+    """Without comments, with single blanks, and none before a comma or a closing bracket."""
+
+    def plain(cell: str) -> str:
+        single = re.sub(r"\s+", " ", re.sub(r"--.*", "", str(cell))).strip()
+        return re.sub(r" (?=[,)])", "", single)
+
+    return [tuple(plain(cell) for cell in row) for row in rows]
 
 
 def test_the_fresh_schema_equals_the_migrated_one() -> None:
