@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from pipo import collector
-from pipo.clock import SystemClock
+from pipo.clock import Clock, SystemClock
 from pipo.connectors import registry as connectors
 from pipo.connectors.contract import Flush, Refused, Settlement, WriteFailed
 from pipo.errors import BadRequest, InvalidState, Unavailable
@@ -51,6 +51,7 @@ class House:
         self.home.ensure()
         self.home.pipeline("people").ensure()
         self.file = folder / "people.pipo"
+        self.clock: Clock = SystemClock()
         self.journal: SqliteJournal
         self.process: PipelineProcess
         self._servers: list[RunningServer] = []
@@ -71,7 +72,7 @@ class House:
             ),
             home=self.home,
             config=replace(Config(), **{"stop_timeout_s": 0.05, **config}),
-            clock=SystemClock(),
+            clock=self.clock,
             definition=read_definition(self.file, "people", connectors.manifests()),
             journal=self.journal,
             internal_token=TOKEN,
