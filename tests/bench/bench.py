@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.bench import destinations, ingest, language, pure_steps, yardstick
+from tests.bench import destinations, functions, ingest, language, pure_steps, yardstick
 from tests.load import grpc_acks, grpc_pushes, http_posts
 from tests.stack import Stack, journal_of, query, wait_for
 from tests.system.test_pipeline_process import cpu_s
@@ -66,6 +66,7 @@ delivered: {{ check: {check} }}
 def main() -> int:
     """Prints the report; 0."""
     language.report()
+    functions.report()
     with tempfile.TemporaryDirectory(prefix="pipo-bench-") as scratch:
         folder = Path(scratch)
         rate = yardstick.commits_per_second(folder)
