@@ -28,6 +28,7 @@ EDITOR = ROOT / "docs" / "editor.md"
 RECIPES = ROOT / "docs" / "recipes.md"
 CHAINS = ROOT / "docs" / "chains.md"
 RECOVERING = ROOT / "docs" / "recovering.md"
+VERSIONS = ROOT / "docs" / "versions.md"
 
 # Blocks that something else runs, and what that is.
 ELSEWHERE = {"make test": "this very run"}
@@ -146,6 +147,15 @@ def test_recovering(reader: Reader) -> None:
     assert "\nstopped\n" in reader.stop()
 
 
+def test_versions(reader: Reader) -> None:
+    printed = [reader.try_block(block) for block in blocks(VERSIONS)]
+    assert printed[2].startswith("applied v2 to greet: new packets use it, before it was v1\n")
+    assert "more polite" in printed[3]
+    assert '-  say: { from: input, transform: map, with: { data: "hello' in printed[3]
+    assert printed[4].startswith("rolled greet back to v1: new packets use it as v3\n")
+    assert "\nstopped\n" in reader.stop()
+
+
 def _counts(reader: Reader) -> dict[str, tuple[int, int, int]]:
     """By pipeline: how many packets are delivered, pending and dead."""
     printed = reader.try_block(Block("the pipelines' counts", 0, "pipo status --json"))
@@ -165,7 +175,8 @@ def test_the_settings_of_editors_parse_and_name_the_schema() -> None:
 def test_no_page_has_a_command_that_nothing_runs() -> None:
     pages = {p for p in (ROOT / "docs").rglob("*.md") if blocks(p)}
     assert {
-        str(p.relative_to(ROOT)) for p in pages - {GUIDE, EDITOR, RECIPES, RECOVERING, CHAINS}
+        str(p.relative_to(ROOT))
+        for p in pages - {GUIDE, EDITOR, RECIPES, RECOVERING, CHAINS, VERSIONS}
     } <= set(OTHER_PAGES)
     assert all(place.exists() for place in OTHER_PAGES.values())
 
