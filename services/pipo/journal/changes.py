@@ -407,7 +407,8 @@ class FannedOut:
 class Retried:
     """A step failed and will run again at `retry_at`; a restart goes on waiting.
 
-    `batch` is the size of the batch that failed as a whole (edge 136).
+    The event's `wait` is milliseconds, with a fraction only where there is one. `batch` is
+    the size of the batch that failed as a whole (edge 136).
     """
 
     event: ClassVar[str] = "step.retry"
@@ -428,7 +429,7 @@ class Retried:
         row.retry_at = self.retry_at
         facts: dict[str, Any] = {
             "attempt": self.attempt,
-            "wait": self.wait_ms,
+            "wait": int(self.wait_ms) if self.wait_ms == int(self.wait_ms) else self.wait_ms,
             "error": self.error,
         }
         if self.batch is not None:

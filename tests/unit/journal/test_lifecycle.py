@@ -17,6 +17,7 @@ from pipo.journal.changes import (
     Paused,
     PipelineEscalated,
     Resumed,
+    Retried,
     Stalled,
     Started,
     Stopped,
@@ -26,7 +27,7 @@ from pipo.journal.changes import (
 from pipo.journal.endings import last_ending
 from pipo.journal.sqlite_journal import SqliteJournal
 from tests.unit.journal.conftest import open_quick
-from tests.unit.journal.packets import AT, accepted, batched, retried, version
+from tests.unit.journal.packets import AT, accepted, batched, packet_id, retried, version
 
 
 @pytest.mark.parametrize(
@@ -131,6 +132,17 @@ async def test_a_pause_behind_a_stop_hides_no_ending(journal: SqliteJournal) -> 
     ending = await last_ending(journal.rows)
     assert ending is not None
     assert ending.kind == "stopped"
+
+
+@pytest.mark.parametrize(
+    ("wait_ms", "told"), [(100.0, "100"), (600_000, "600000"), (1.5, "1.5"), (0.0, "0")]
+)
+async def test_a_retry_tells_its_wait_in_milliseconds(
+    journal: SqliteJournal, wait_ms: float, told: str
+) -> None:
+    await journal.commit(accepted(1), Retried(packet_id(1), "$output", 1, wait_ms, AT, "no", AT))
+    found = await journal.rows.rows("SELECT detail FROM events WHERE type = 'step.retry'")
+    assert found == [(f'{{"attempt":1,"wait":{told},"error":"no"}}',)]
 
 
 async def test_a_retry_of_a_batch_tells_its_size(journal: SqliteJournal) -> None:
