@@ -45,6 +45,11 @@ class PipelineHome:
         return self.folder / "tip"
 
     @property
+    def programs(self) -> Path:
+        """The lease of whoever keeps the programs of its steps."""
+        return self.folder / "programs"
+
+    @property
     def files(self) -> Path:
         """What its inputs have fetched."""
         return self.folder / "files"

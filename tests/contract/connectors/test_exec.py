@@ -15,6 +15,7 @@ import pytest
 
 from pipo.connectors.contract import Refused, StepCall, WriteFailed
 from pipo.connectors.exec import outcome
+from pipo.connectors.exec.keeping import PROGRAMS_MAX
 from pipo.connectors.exec.tap import ExecTap
 from pipo.connectors.exec.transform import ExecTransform
 from pipo.errors import NotFound
@@ -305,6 +306,26 @@ async def test_many_run_at_once(run: Run, tmp_path: Path) -> None:
     gate = os.open(tmp_path / "gate", os.O_RDWR)
     os.write(gate, b"go\n" * 12)
     assert await asyncio.gather(*tasks) == [f"{n}\n" for n in range(12)]
+    os.close(gate)
+
+
+async def test_no_more_run_at_once_than_there_are_descriptors_for(run: Run, tmp_path: Path) -> None:
+    count = ["-c", "echo x >> began; read _ < gate; wc -l < began"]
+    os.mkfifo(tmp_path / "gate")
+    tasks = [asyncio.create_task(run("sh", *count, result="json")) for _ in range(PROGRAMS_MAX + 6)]
+    began = tmp_path / "began"
+    full = 2 * PROGRAMS_MAX
+    await asyncio.to_thread(
+        lambda: wait_for(lambda: began.exists() and began.stat().st_size == full, deadline_s=60)
+    )
+    assert not any(task.done() for task in tasks)
+    gate = os.open(tmp_path / "gate", os.O_RDWR)
+    os.write(gate, b"go\n" * PROGRAMS_MAX)
+    await asyncio.to_thread(
+        lambda: wait_for(lambda: began.stat().st_size == full + 12, deadline_s=60)
+    )
+    os.write(gate, b"go\n" * 6)
+    assert min(await asyncio.gather(*tasks)) >= PROGRAMS_MAX
     os.close(gate)
 
 

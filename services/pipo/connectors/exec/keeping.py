@@ -20,7 +20,7 @@ import select
 import signal
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,9 @@ from pipo.home.leases import Lease
 
 # Longer than a keeper of an earlier run takes to end what it keeps.
 LEASE_WAIT_S = 30.0
+# Each has six descriptors here; further ones wait, and their timeout has not begun.
+PROGRAMS_MAX = 64
+_END_WAIT_MS = 10_000
 _PACKET_BYTES = 4096
 # Above the numbers that the keeper's own descriptors get: none is overwritten by another.
 _CLEAR_OF = 16
@@ -113,6 +116,7 @@ class Keeper:
         self._socket: socket.socket | None = None
         self._pid = 0
         self._turn = asyncio.Lock()
+        self._slots = asyncio.Semaphore(PROGRAMS_MAX)
         self._runs: dict[int, _Run] = {}
         self._next = 1
 
@@ -131,6 +135,12 @@ class Keeper:
                 await asyncio.to_thread(self._start)
                 assert self._socket is not None
                 asyncio.get_running_loop().add_reader(self._socket.fileno(), self._heard)
+
+    @contextlib.asynccontextmanager
+    async def slot(self) -> AsyncIterator[None]:
+        """Room for one more program, while it is held."""
+        async with self._slots:
+            yield
 
     async def run(self, order: Order, streams: tuple[int, int, int]) -> Exit | NotStarted:
         """How a program ended; `streams` are its standard input, output and error.
@@ -280,5 +290,14 @@ def _gone() -> WriteFailed:
 
 
 def _wait(pid: int) -> None:
-    with contextlib.suppress(ChildProcessError):
-        os.waitpid(pid, 0)
+    """Takes the keeper's end, which that of its socket brings about, or force does."""
+    with contextlib.suppress(ChildProcessError, ProcessLookupError):
+        pidfd = os.pidfd_open(pid)
+        try:
+            poll = select.poll()
+            poll.register(pidfd, select.POLLIN)
+            if not poll.poll(_END_WAIT_MS):
+                os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+        finally:
+            os.close(pidfd)

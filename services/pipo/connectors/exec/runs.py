@@ -36,7 +36,7 @@ class Runs:
     def __init__(self, context: Context) -> None:
         self._context = context
         home = context.home
-        lease = None if home is None else home.pipeline(context.pipeline).folder / "programs"
+        lease = None if home is None else home.pipeline(context.pipeline).programs
         self._keeper = keeper_at(lease, context.clock)
         self._path = os.environ.get("PATH", os.defpath)
 
@@ -84,7 +84,8 @@ class Runs:
         """
         made = program(call.settings)
         order = await asyncio.to_thread(self._prepared, made)
-        ended = await self._run(made, order, stdout_bytes)
+        async with self._keeper.slot():
+            ended = await self._run(made, order, stdout_bytes)
         failed = outcome.failure(made, ended, self._context.mask)
         if failed is None and made.files:
             failed = outcome.missing(made, await asyncio.to_thread(_missing, made))
