@@ -13,6 +13,9 @@ from pipo_checker.mishaps import Mishaps
 
 # What a connector allows a request (5 s), with room for its own bookkeeping.
 LOOK_TIMEOUT_S = 7.0
+# The time of a look is counted in so many parts, each once however long it lasted: a look that
+# was frozen with its process (a busy host, a suspended machine) has not hung at its destination.
+LOOK_TIMEOUT_PARTS = 14
 CANCEL_GRACE_S = 1.0
 # A look takes as many units as lately fitted well into its time: from the first number,
 # doubled after a quick look and halved after a slow one (an author's query may take long).
@@ -98,7 +101,10 @@ class Lane:
             self._called(targets), name=f"one look at {self.place}"
         )
         try:
-            await asyncio.wait({look}, timeout=LOOK_TIMEOUT_S)
+            for _ in range(LOOK_TIMEOUT_PARTS):
+                await asyncio.wait({look}, timeout=LOOK_TIMEOUT_S / LOOK_TIMEOUT_PARTS)
+                if look.done():
+                    break
         finally:
             if not look.done():
                 look.cancel()

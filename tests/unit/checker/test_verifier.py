@@ -243,6 +243,27 @@ def test_a_hanging_place_holds_up_no_other(play: Any, checks: FakeChecks, offer:
     play(scene)
 
 
+def test_a_freeze_of_the_checker_is_no_fault_of_the_destination(
+    play: Any, checks: FakeChecks, offer: Any
+) -> None:
+    """Else a packet that is there dies of a busy host, once its `within` is over as well."""
+
+    async def frozen(place: str, targets: Any) -> None:
+        await asyncio.sleep(0.1)
+        loop = asyncio.get_running_loop()
+        loop._now += 11.0  # type: ignore[attr-defined]
+        await asyncio.sleep(0.1)
+
+    async def scene(verifier: Verifier, clock: LoopClock) -> None:
+        verifier.offer([offer("a", within_ms=3000)])
+        found = await verdicts(verifier, 1)
+        assert (found["a"].outcome, found["a"].attempts) == (PASSED, 1)
+
+    checks.before = frozen
+    checks.present.add("a")
+    play(scene)
+
+
 def test_many_slow_places_leave_slots_for_the_others(
     play: Any, checks: FakeChecks, offer: Any
 ) -> None:
