@@ -35,6 +35,7 @@ ELSEWHERE = {"make test": "this very run"}
 # Pages that other tests go through, block by block.
 OTHER_PAGES = {
     "docs/containers.md": ROOT / "tests" / "compose",
+    "docs/functions.md": ROOT / "tests" / "docs" / "test_functions.py",
     "docs/language.md": ROOT / "tests" / "docs" / "test_language.py",
 }
 
