@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -87,7 +87,6 @@ class Recovery:
     next_queue_seq: int
     marks: Mapping[str, int]
     version: int | None
-    input_state: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     newest_packet: str | None = None
     pause_reason: str | None = None
     ttl_anchor: int | None = None
@@ -148,7 +147,6 @@ WHERE u.{IS_PENDING}
 """
 
 MARKS: Final = "SELECT name, value FROM marks"
-INPUT_STATE: Final = "SELECT input, key, value FROM input_state"
 NEWEST_VERSION: Final = "SELECT max(version) FROM versions"
 # The root that came last: ids are ULIDs.
 NEWEST_PACKET: Final = "SELECT max(id) FROM units WHERE root IS NULL"
@@ -157,12 +155,11 @@ FACTS: Final = "SELECT key, value FROM meta WHERE key IN ('pause_reason', 'ttl_a
 
 async def recover(rows: Rows) -> Recovery:
     """The state a run starts from. Raises: Unreadable."""
-    found, split, again, marks, states, version, newest, facts = await rows.together(
+    found, split, again, marks, version, newest, facts = await rows.together(
         (PENDING_UNITS, ()),
         (PENDING_COPIES, ()),
         (TAKEN_UP, ()),
         (MARKS, ()),
-        (INPUT_STATE, ()),
         (NEWEST_VERSION, ()),
         (NEWEST_PACKET, ()),
         (FACTS, ()),
@@ -182,7 +179,6 @@ async def recover(rows: Rows) -> Recovery:
         marks=dict(marks),
         version=version[0][0],
         newest_packet=newest[0][0],
-        input_state=_by_input(states),
         pause_reason=kept.get("pause_reason"),
         ttl_anchor=int(anchor) if anchor is not None else None,
     )
@@ -219,10 +215,3 @@ async def _data(rows: Rows, last: int) -> dict[str, bytes]:
             with suppress(BadPayload):
                 data[unit] = patches.fold(birth, made.get(unit, ()))
     return data
-
-
-def _by_input(states: Iterable[Row]) -> dict[str, dict[str, str]]:
-    made: dict[str, dict[str, str]] = {}
-    for name, key, value in states:
-        made.setdefault(name, {})[key] = value
-    return made

@@ -141,12 +141,7 @@ async def test_one_payload_is_loaded_however_large(
 async def test_an_empty_journal_starts_from_nothing(empty: SqliteJournal) -> None:
     found = await empty.recover()
     assert (found.units, found.next_queue_seq, found.version) == ([], 1, None)
-    assert (found.marks, found.input_state, found.pause_reason, found.ttl_anchor) == (
-        {},
-        {},
-        None,
-        None,
-    )
+    assert (found.marks, found.pause_reason, found.ttl_anchor) == ({}, None, None)
 
 
 async def test_the_ttl_anchor_survives_all_but_a_clean_end(tmp_path: Path) -> None:
