@@ -40,7 +40,7 @@ async def output(tmp_path: Path) -> AsyncIterator[HttpOutput]:
 
 def hurry(output: HttpOutput) -> None:
     """A request has only `SHORT_S`; for tests whose receiver does not answer."""
-    output._sender._timeout_s = SHORT_S
+    output._requests._sender._timeout_s = SHORT_S
 
 
 async def send(output: HttpOutput, url: str, data: Any = None, key: str = "k1", **more: Any) -> Any:
