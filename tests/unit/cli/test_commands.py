@@ -173,6 +173,68 @@ def test_replay_and_purge_say_who(shell: Shell) -> None:
     assert (list(request.ids), request.all, request.by) == ([], True, "Ada")
 
 
+def test_a_history_and_a_diff(shell: Shell) -> None:
+    reply = pipo_pb2.ListVersionsReply(source="journal")
+    code, out, _, operations = shell.run("history", "sender", list_versions=reply)
+    assert (code, out) == (0, "sender has no versions yet; its first start makes one\n")
+    assert operations.asked[0][1].pipeline == "sender"
+    _, out, _, _ = shell.run("history", "sender", "--json", list_versions=reply)
+    assert json.loads(out) == {
+        "versions": [],
+        "current": None,
+        "latest": 0,
+        "source": "journal",
+        "engine": "up",
+    }
+    ends: dict[str, Any] = {"from": 1, "to": 2}
+    same = pipo_pb2.DiffReply(**ends, identical=True)
+    code, out, _, operations = shell.run("diff", "sender", "1", "v2", diff=same)
+    assert (code, out) == (0, "v1 and v2 are identical\n")
+    request = operations.asked[0][1]
+    assert (request.pipeline, getattr(request, "from"), request.to) == ("sender", "1", "v2")
+
+
+def test_a_rollback_says_who(shell: Shell) -> None:
+    reply = pipo_pb2.RollbackReply(version=3, previous=2, changed=True, rolled_back_to=1)
+    code, out, _, operations = shell.run("rollback", "sender", "v1", rollback=reply)
+    assert (code, out.splitlines()[0]) == (
+        0,
+        "rolled sender back to v1: new packets use it as v3",
+    )
+    request = operations.asked[0][1]
+    assert (request.version, request.by) == ("v1", os_user())
+
+
+def test_an_apply_sends_the_file_and_what_it_names(shell: Shell, tmp_path: Path) -> None:
+    (tmp_path / "a.schema.json").write_text("{}")
+    file = tmp_path / "other.pipo"
+    file.write_text(
+        "pipo: 1\nname: sender\ninput: { via: push, schema: ./a.schema.json }\n"
+        "output: { from: input, to: stdout }\n"
+    )
+    words = ("apply", "sender", str(file), "--reason", "why", "--by", "Ada", "--json")
+    reply = pipo_pb2.ApplyReply(version=2, previous=1, changed=True)
+    code, out, _, operations = shell.run(*words, apply=reply)
+    assert (code, json.loads(out)["version"]) == (0, 2)
+    request = operations.asked[0][1]
+    assert (request.source, dict(request.files)) == (file.read_text(), {"./a.schema.json": "{}"})
+    assert (request.reason, request.by) == ("why", "Ada")
+
+
+def test_a_file_that_cannot_be_applied_asks_nobody(shell: Shell, tmp_path: Path) -> None:
+    broken = tmp_path / "broken.pipo"
+    broken.write_text("pipo: 1\nname: sender\n")
+    code, _, err, operations = shell.run("apply", "sender", str(broken))
+    assert (code, operations.asked) == (1, [])
+    assert err.splitlines()[0].startswith(f"{broken}:1:1  error  P0")
+    code, _, err, operations = shell.run("apply", "sender", str(tmp_path / "none.pipo"))
+    assert (code, operations.asked) == (1, [])
+    assert err.startswith("error: no such file: ")
+    code, _, err, operations = shell.run("apply", "sender", str(tmp_path))
+    assert (code, operations.asked) == (1, [])
+    assert err.startswith(f"error: cannot read {tmp_path}")
+
+
 @pytest.mark.parametrize("what", ["replay", "purge"])
 @pytest.mark.parametrize("words", [(), (ID, "--all")])
 def test_either_ids_or_all(shell: Shell, what: str, words: tuple[str, ...]) -> None:

@@ -216,6 +216,31 @@ class FakePipeline(pipeline_pb2_grpc.PipelineServicer):
         self._act(request)
         return pipo_pb2.PurgeReply(purged=1, packet_ids=["01P"])
 
+    async def ListVersions(self, request: Any, context: Any) -> pipo_pb2.ListVersionsReply:
+        self._act(request)
+        one = pipo_pb2.Version(version=1, hash="h1", author="ada", files={"./a.py": "d1"})
+        return pipo_pb2.ListVersionsReply(versions=[one], current=1, latest=1, source="runner")
+
+    async def GetVersion(self, request: Any, context: Any) -> pipo_pb2.VersionText:
+        self._act(request)
+        one = pipo_pb2.Version(version=1, hash="h1")
+        return pipo_pb2.VersionText(
+            version=one, text="pipo: 1\n", texts={"./a.py": "x\n"}, source="runner"
+        )
+
+    async def Diff(self, request: Any, context: Any) -> pipo_pb2.DiffReply:
+        self._act(request)
+        ends: dict[str, Any] = {"from": 1, "to": 2}
+        return pipo_pb2.DiffReply(**ends, diff="-a\n", removed=1)
+
+    async def Rollback(self, request: Any, context: Any) -> pipo_pb2.RollbackReply:
+        self._act(request)
+        return pipo_pb2.RollbackReply(version=3, previous=2, changed=True, rolled_back_to=1)
+
+    async def Apply(self, request: Any, context: Any) -> pipo_pb2.ApplyReply:
+        self._act(request)
+        return pipo_pb2.ApplyReply(version=2, previous=1, changed=True, pending_older=7)
+
     async def Push(self, request: Any, context: Any) -> pipo_pb2.PushReply:
         self._act(request)
         return pipo_pb2.PushReply(packet_id="01P", pipeline=self.name, state="accepted")

@@ -50,6 +50,16 @@ async def test_each_operation_answers(
     assert (acked.packet_id, acked.acked) == ("01P", True)
     dead = await stub.ListDeadLetters(pipo_pb2.ListDeadLettersRequest(**pipeline_of))
     assert [one.state for one in dead.packets] == ["dead_lettered"]
+    history = await stub.ListVersions(pipo_pb2.ListVersionsRequest(**pipeline_of))
+    assert dict(history.versions[0].files) == {"./a.py": "d1"}
+    asked = pipo_pb2.GetVersionRequest(**pipeline_of, version="v1")
+    assert (await stub.GetVersion(asked)).text == "pipo: 1\n"
+    wanted = pipo_pb2.DiffRequest(**pipeline_of, **{"from": "1", "to": "2"})
+    assert (await stub.Diff(wanted)).diff == "-a\n"
+    back = pipo_pb2.RollbackRequest(**pipeline_of, version="1")
+    assert (await stub.Rollback(back)).rolled_back_to == 1
+    text = pipo_pb2.ApplyRequest(**pipeline_of, source="pipo: 1", files={"./a.py": "x"})
+    assert (await stub.Apply(text)).version == 2
     replayed = await stub.Replay(pipo_pb2.ReplayRequest(**pipeline_of, ids=["01P"], by="Ada"))
     assert replayed.packets[0].units[0].node == "$output"
     assert (await stub.Purge(pipo_pb2.PurgeRequest(**pipeline_of, all=True))).purged == 1

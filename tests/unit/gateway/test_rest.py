@@ -273,6 +273,93 @@ async def test_ids_count_once(client: aiohttp.ClientSession, pipeline: FakePipel
     assert (await post(client, f"{ONE}/dlq/replay", json.dumps({"ids": ids * 2})))[0] == 200
 
 
+async def test_versions_diff_rollback_and_apply(
+    client: aiohttp.ClientSession, pipeline: FakePipeline
+) -> None:
+    """doors.md; edge 345, 357, 422."""
+    status, told = await get(client, f"{ONE}/versions")
+    assert (status, told["current"], told["latest"], told["source"]) == (200, 1, 1, "runner")
+    assert told["versions"] == [
+        {
+            "version": 1,
+            "hash": "h1",
+            "author": "ada",
+            "author_kind": "",
+            "reason": "",
+            "proposal": None,
+            "files": {"./a.py": "d1"},
+            "created_at": 0,
+            "pending": 0,
+        }
+    ]
+    _, told = await get(client, f"{ONE}/versions/v1")
+    assert (told["version"], told["text"], told["texts"]) == (1, "pipo: 1\n", {"./a.py": "x\n"})
+    _, told = await get(client, f"{ONE}/diff?from=1&to=v2")
+    assert (told["from"], told["to"], told["diff"], told["identical"]) == (1, 2, "-a\n", False)
+    for version in ("1", '"1"', '"v1"'):
+        status, told = await post(client, f"{ONE}/rollback", f'{{"version": {version}, "by": "a"}}')
+        assert (status, told["version"], told["rolled_back_to"]) == (200, 3, 1)
+    assert [(one.version, one.by) for one in pipeline.asked[-3:]] == [
+        ("1", "a"),
+        ("1", "a"),
+        ("v1", "a"),
+    ]
+    body = {"source": "pipo: 1", "files": {"./a.py": "x"}, "reason": "why", "by": "ada"}
+    status, told = await post(client, f"{ONE}/apply", json.dumps(body))
+    assert (status, told) == (
+        200,
+        {"version": 2, "previous": 1, "changed": True, "pending_older": 7, "warnings": []},
+    )
+    sent = pipeline.asked[-1]
+    assert (sent.source, dict(sent.files), sent.reason, sent.by) == (
+        "pipo: 1",
+        {"./a.py": "x"},
+        "why",
+        "ada",
+    )
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "error"),
+    [
+        ("rollback", "{}", "version is missing"),
+        ("rollback", '{"version": "newest"}', "'newest' names no version"),
+        ("rollback", '{"version": true}', 'version is not a version, like 3 or "v3"'),
+        ("rollback", '{"version": 1.5}', 'version is not a version, like 3 or "v3"'),
+        ("apply", "{}", "source is missing"),
+        ("apply", '{"source": ""}', "source is missing"),
+        ("apply", '{"source": 1}', "source is not a text"),
+        ("apply", '{"source": "x", "files": ["a"]}', "files is not an object of texts by path"),
+        ("apply", '{"source": "x", "files": {"a": 1}}', "files is not an object of texts by path"),
+        ("apply", '{"sauce": "x"}', "unknown field 'sauce'"),
+        ("diff?from=1", None, "to is missing"),
+        ("diff?from=x&to=1", None, "'x' names no version"),
+        ("versions/one", None, "'one' names no version"),
+    ],
+)
+async def test_what_names_no_version_and_is_no_text(
+    client: aiohttp.ClientSession,
+    pipeline: FakePipeline,
+    path: str,
+    body: str | None,
+    error: str,
+) -> None:
+    """Edge 347, 422."""
+    url = f"{ONE}/{path}"
+    status, told = await (get(client, url) if body is None else post(client, url, body))
+    assert (status, told["code"], told["error"]) == (400, "bad_request", error)
+    assert pipeline.asked == []
+
+
+async def test_texts_without_end_are_refused(
+    client: aiohttp.ClientSession, pipeline: FakePipeline
+) -> None:
+    files = {str(n): "" for n in range(257)}
+    status, told = await post(client, f"{ONE}/apply", json.dumps({"source": "x", "files": files}))
+    assert (status, told["error"]) == (413, "257 files with 1 characters in all are sent")
+    assert pipeline.asked == []
+
+
 async def test_drain_and_restart(
     home: Home, client: aiohttp.ClientSession, pipeline: FakePipeline
 ) -> None:

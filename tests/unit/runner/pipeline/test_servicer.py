@@ -7,7 +7,7 @@ import os
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -20,7 +20,7 @@ from pipo.rpc.errors import calling
 from pipo.rpc.server import RunningServer, serve
 from pipo.rpc.stubs import checker_pb2, pipeline_pb2, pipeline_pb2_grpc, pipo_pb2
 from pipo_runner.pipeline.acks import Acks
-from pipo_runner.pipeline.applying import Applying
+from pipo_runner.pipeline.applying import Applied, Applying, FileWarning
 from pipo_runner.pipeline.downstream import Downstream
 from pipo_runner.pipeline.handing import HandOvers
 from pipo_runner.pipeline.http_door import HttpDoor
@@ -52,6 +52,7 @@ class FakeProcess:
     drains: list[bool] = field(default_factory=list)
     peers: list[str] = field(default_factory=list)
     errors: list[BaseException] = field(default_factory=list)
+    applied: list[tuple[Any, ...]] = field(default_factory=list)
 
     @property
     def verifications(self) -> Verifications:
@@ -79,7 +80,15 @@ class FakeProcess:
 
     @property
     def applying(self) -> Applying:
-        raise NotImplementedError
+        return cast(Applying, self)
+
+    async def apply(self, source: str, files: Any, *, by: str, reason: str) -> Applied:
+        self.applied.append((source, files, by, reason))
+        return Applied(5, 4, True, 2, [FileWarning("file_changed", "./a", 1, "r", None, "h")])
+
+    async def rollback(self, version: str, *, by: str) -> Applied:
+        self.applied.append((version, by))
+        return Applied(5, 4, True, 2, [], rolled_back_to=1)
 
     def masked(self, text: str) -> str:
         return text.replace("s3cr3t", "***")
@@ -158,6 +167,38 @@ async def soon(condition: Any, deadline_s: float = 60.0) -> Any:
         while not (value := condition()):  # noqa: ASYNC110 - the other end brings it about
             await asyncio.sleep(0.001)
     return value
+
+
+async def test_versions_are_told_masked(stub: Any, process: FakeProcess) -> None:
+    """Edge 354, 357, 361."""
+    await process.source.commit(
+        version(2, source="pipo: s3cr3t\n", reason="a s3cr3t", files={"./a": "s3cr3t"})
+    )
+    found = await stub.ListVersions(pipo_pb2.ListVersionsRequest())
+    assert (found.current, found.latest, found.source) == (4, 2, "runner")
+    assert [(one.version, one.pending) for one in found.versions] == [(2, 0), (1, 3)]
+    assert found.versions[0].reason == "a ***"
+    one = await stub.GetVersion(pipo_pb2.GetVersionRequest(version="v2"))
+    assert (one.text, dict(one.texts), one.source) == ("pipo: ***\n", {"./a": "***"}, "runner")
+    asked = pipo_pb2.DiffRequest(**{"from": "v1", "to": "2"})
+    told = await stub.Diff(asked)
+    assert (getattr(told, "from"), told.to, told.identical, told.source) == (1, 2, False, "runner")
+    assert "+pipo: ***" in told.diff
+    assert "s3cr3t" not in told.diff
+    with pytest.raises(NotFound), calling("it"):
+        await stub.GetVersion(pipo_pb2.GetVersionRequest(version="v9"))
+
+
+async def test_an_apply_and_a_rollback_are_passed_on(stub: Any, process: FakeProcess) -> None:
+    done = await stub.Apply(
+        pipo_pb2.ApplyRequest(source="pipo: 1", files={"./a": "x"}, by="ada", reason="why")
+    )
+    assert (done.version, done.previous, done.changed, done.pending_older) == (5, 4, True, 2)
+    (warning,) = done.warnings
+    assert (warning.path, warning.HasField("current")) == ("./a", False)
+    back = await stub.Rollback(pipo_pb2.RollbackRequest(version="v1", by="ada"))
+    assert (back.version, back.rolled_back_to) == (5, 1)
+    assert process.applied == [("pipo: 1", {"./a": "x"}, "ada", "why"), ("v1", "ada")]
 
 
 async def test_hello_says_who_answers(stub: Any) -> None:
