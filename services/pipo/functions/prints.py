@@ -91,7 +91,8 @@ class Prints:
         self._left_out = 0
 
     def begin(self, caller: Caller) -> None:
-        """A call begins; what was read before is nobody's."""
+        """A call begins; what was read before is nobody's, and no part of its share."""
+        self._close_share()
         self._caller = caller
 
     def end(self) -> None:
@@ -100,9 +101,12 @@ class Prints:
         if self._rest:
             self._take(self._rest)
             self._rest = b""
+        self._close_share()
+        self._caller = None
+
+    def _close_share(self) -> None:
         if self._left_out:
             self._log.left_out(self._left_out, self._caller)
-        self._caller = None
         self._lines = self._bytes = self._left_out = 0
 
     def drain(self) -> None:
@@ -126,6 +130,9 @@ class Prints:
         if not raw:
             self.over = True
             return False
+        if self._lines >= CALL_LINES:
+            self._count(raw)
+            return True
         *lines, self._rest = (self._rest + raw).split(b"\n")
         for line in lines:
             if self._skips:
@@ -137,6 +144,15 @@ class Prints:
                 self._take(self._rest)
             self._rest, self._skips = b"", True
         return True
+
+    def _count(self, raw: bytes) -> None:
+        """Lines beyond the share, of which nothing is looked at."""
+        ended = raw.count(b"\n")
+        self._lines += ended
+        self._left_out += ended - (self._skips and ended > 0)
+        self._skips = self._skips and not ended
+        rest = raw.rpartition(b"\n")[2] if ended else self._rest + raw
+        self._rest = b"" if self._skips else rest[:_READ_BYTES]
 
     def _take(self, line: bytes) -> None:
         self._lines += 1

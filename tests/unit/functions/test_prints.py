@@ -90,6 +90,23 @@ def test_what_a_call_prints_beyond_its_share_is_counted(written: Written) -> Non
     assert written.call(b"line\n") == [("info", "line", "P1")]
 
 
+def test_a_flood_is_counted_without_a_look_at_it(written: Written) -> None:
+    found = written.call(b"line\n" * 100_000 + b"x" * 200_000 + b"\nlast\nrest")
+    assert found[-1] == ("warning", "functions printed 99803 more lines than are kept", "P1")
+    assert written.call(b"line\n") == [("info", "line", "P1")]
+
+
+def test_what_nobody_printed_is_no_part_of_a_calls_share(written: Written) -> None:
+    os.write(written.write_fd, b"stray\n" * (CALL_LINES + 5))
+    written.prints.read()
+    assert len(written.lines) == CALL_LINES
+    found = written.call(b"line\n")
+    assert found == [
+        ("warning", "functions printed 5 more lines than are kept", ""),
+        ("info", "line", "P1"),
+    ]
+
+
 def test_all_calls_together_have_so_many_lines_a_second(written: Written) -> None:
     kept = sum(len(written.call(b"line\n" * 100)) for _ in range(30))
     assert kept == LINES_BURST

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from pipo.lang.check import Source, check
+from pipo.lang.modules import MODULE_BYTES_LIMIT
 from tests.unit.lang.reading import MANIFESTS, PUSH, STDOUT
 
 FN = (
@@ -228,9 +229,11 @@ def test_a_name_that_no_file_can_have_is_a_missing_file(name: str, tmp_path: Pat
 
 def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
     (tmp_path / "big").write_bytes(b"#" * (1024 * 1024 + 1))
+    with (tmp_path / "bigger").open("wb") as bigger:
+        bigger.truncate(MODULE_BYTES_LIMIT + 1)
     file = str(tmp_path / "p.pipo")
-    [found] = check([Source(PUSH + STDOUT + "fn: big\n", file)], MANIFESTS)[0].findings
-    assert (found.code, "larger than 1 MiB" in found.message) == ("P059", True)
+    [found] = check([Source(PUSH + STDOUT + "fn: bigger\n", file)], MANIFESTS)[0].findings
+    assert (found.code, "larger than 16 MiB" in found.message) == ("P059", True)
     text = PUSH.replace("via: push", "via: push, schema: big") + STDOUT
     [found] = check([Source(text, file)], MANIFESTS)[0].findings
     assert (found.code, "larger than 1 MiB" in found.message) == ("P054", True)
