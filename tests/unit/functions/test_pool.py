@@ -327,3 +327,10 @@ def _runs(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
+
+
+@pytest.mark.soak
+async def test_the_real_limit_of_a_call(rig: Rig) -> None:
+    told = "fn.loops did not return within 30 s; its process was ended"
+    assert await rig.fault("loops") == told
+    assert await rig.call("twice", [1]) == [1, 1]
