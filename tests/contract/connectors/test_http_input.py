@@ -24,6 +24,7 @@ from pipo.connectors.contract import (
     Taken,
 )
 from pipo.connectors.http import listener
+from pipo.connectors.http.gathering import Gathering
 from pipo.errors import BadRequest, Conflict, Unavailable
 from tests.contract.connectors.intake import FakeIntake, input_context
 from tests.stack import free_ports
@@ -488,6 +489,34 @@ async def test_listen_serves_the_same_answers() -> None:
     assert [arrival.source for arrival in intake.arrivals] == ["127.0.0.1"] * 3
     with socket.socket() as probe:
         assert probe.connect_ex(("127.0.0.1", port)) != 0
+
+
+async def test_requests_of_one_turn_are_taken_together() -> None:
+    """And one that fails for all of them is an answer to each, after which the next is taken."""
+    groups: list[int] = []
+
+    class Counting(FakeIntake):
+        async def take(self, arrivals: Sequence[Arrival]) -> list[Taken]:
+            groups.append(len(arrivals))
+            return await super().take(arrivals)
+
+    intake = Counting(lambda arrival: "reject" if arrival.data == 3 else "accept")
+    gathering = Gathering(made(intake, spec()))
+
+    async def all_of(count: int) -> list[int]:
+        arrivals = [Arrival("input", n, "http", "192.0.2.7") for n in range(count)]
+        return [a.status for a in await asyncio.gather(*map(gathering.answer, arrivals))]
+
+    assert await all_of(5) == [202, 202, 202, 422, 202]
+    assert intake.data == [0, 1, 2, 3, 4]
+    intake.failure = Unavailable("the journal is closed", hint="later")
+    assert await all_of(2) == [503, 503]
+    intake.failure = RuntimeError("a bug")
+    with pytest.raises(RuntimeError, match="a bug"):
+        await all_of(2)
+    intake.failure = None
+    assert await all_of(1) == [202]
+    assert groups == [5, 2, 2, 1]
 
 
 async def test_bodies_in_flight_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

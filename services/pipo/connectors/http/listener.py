@@ -7,8 +7,9 @@ import errno
 
 from aiohttp import hdrs, web
 
-from pipo.connectors.contract import HttpAnswer, HttpInput, HttpRequest, InputContext
+from pipo.connectors.contract import Arrival, HttpAnswer, HttpInput, HttpRequest, InputContext
 from pipo.connectors.http.answers import refusal, too_large
+from pipo.connectors.http.gathering import Gathering
 from pipo.errors import Conflict
 
 HOST = "127.0.0.1"
@@ -23,6 +24,7 @@ class Listener:
 
     def __init__(self, target: HttpInput, port: int, context: InputContext) -> None:
         self._target = target
+        self._gathering = Gathering(target)
         self._port = port
         self._limit = context.packet_limit
         self._room = BODIES_LIMIT * context.packet_limit
@@ -70,13 +72,18 @@ class Listener:
                         if self._room < 0:
                             return _response(_busy(), close=True)
                         body += chunk
-                answer = await self._target.answer(_with_body(head, bytes(body)))
-                return _response(answer)
+                return _response(await self._answer(_with_body(head, bytes(body))))
             return _response(answer, close=request.can_read_body)
         except TimeoutError:
             return _response(_too_slow(), close=True)
         finally:
             self._room += held
+
+    async def _answer(self, request: HttpRequest) -> HttpAnswer:
+        quick = self._target.arrival(request)
+        if quick is None:
+            return await self._target.answer(request)
+        return await self._gathering.answer(quick) if isinstance(quick, Arrival) else quick
 
     def _too_long(self, request: web.BaseRequest) -> HttpAnswer | None:
         length = request.content_length
