@@ -33,6 +33,7 @@ from pipo_runner.pipeline.inbox import Inbox
 from pipo_runner.pipeline.intake import PipelineIntake
 from pipo_runner.pipeline.measures import Measures
 from pipo_runner.pipeline.operations import DeadLetters
+from pipo_runner.pipeline.orders import Orders
 from pipo_runner.pipeline.pausing import Pausing
 from pipo_runner.pipeline.places import Places
 from pipo_runner.pipeline.plan import Plan
@@ -276,6 +277,7 @@ def dead_letters(
     name: str,
     around: Surroundings,
     parts: Parts,
+    orders: Orders,
     *,
     prepare: Callable[[set[int]], Awaitable[None]],
     may_replay: Callable[[], None],
@@ -293,7 +295,7 @@ def dead_letters(
         take_places=parts.admission.take_again,
         next_place=parts.intake.next_place,
         enqueue=parts.executor.enqueue,
-        timers=around.timers,
+        orders=orders,
         clock=around.clock,
         redact=around.redact,
     )

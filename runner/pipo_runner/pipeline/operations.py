@@ -13,80 +13,51 @@ others. They have a place in the buffer, whatever its limit (edge 330).
 Which step. The error says where a unit stopped: a node runs again, and what failed at the
 output or at its check is written again, under the same key and as a repeated write. Of a split
 packet its dead copies run; what they came of waits for them once more (edge 263).
-
-Failure cases. One group at a time, whoever asks: what was looked up still holds when it is
-committed, and a version is made ready once. Only the clean-up of old packets waits for nobody;
-if it comes between, the group is looked up again.
-
-Rejected: reading the units back after the commit, as a start does. Between the two a drain
-could end.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 from pipo.clock import Clock
 from pipo.connectors.contract import ConnectorError
 from pipo.crashpoints import reach
 from pipo.errors import InvalidState, NotFound, PipoError
 from pipo.journal import units
-from pipo.journal.changes import DEAD_LETTERED, DELIVERED, Change
+from pipo.journal.changes import DEAD_LETTERED
 from pipo.journal.interventions import BY_CHARS, Purged, Replayed
-from pipo.journal.rows import Rows
-from pipo.journal.sheet import IllegalChange
 from pipo.journal.states import LOOP_MAX, plain
 from pipo.journal.units import UnitStanding
-from pipo.payload import decode_own
 from pipo_runner.pipeline.acks import BY_DEFAULT
+from pipo_runner.pipeline.orders import (
+    GROUP_PACKETS_LIMIT,
+    LISTED_LIMIT,
+    Family,
+    Ledger,
+    MovedUnit,
+    Orders,
+    SkippedPacket,
+    splits_of,
+    taken_up,
+)
 from pipo_runner.pipeline.plan import Plan
 from pipo_runner.pipeline.settling import Pending, Split
-from pipo_runner.pipeline.timers import Timers
-from pipo_runner.pipeline.units import OUTPUT, UNLOADED, VERIFY, Unit
+from pipo_runner.pipeline.units import OUTPUT, VERIFY, Unit
 
 # Where an error says it happened, for what resumes at the output.
 WRITTEN_AT: Final = plain(OUTPUT)
 CHECKED_AT: Final = plain(VERIFY)
-# Packets of one commit, so that many at once leave room for others.
-GROUP_PACKETS_LIMIT: Final = 128
-# What an answer lists of them (edge 255).
-LISTED_LIMIT: Final = 100
-# How often a group is looked up when something comes between.
-LOOKS_LIMIT: Final = 3
 
-Family = Sequence[UnitStanding]
-Skipped = list["SkippedPacket"]
+Skipped = list[SkippedPacket]
 T = TypeVar("T")
-
-
-class Ledger(Protocol):
-    """The journal, as operations use it."""
-
-    @property
-    def rows(self) -> Rows: ...
-
-    def submit(self, *changes: Change, done: Callable[[BaseException | None], None]) -> None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class ReplayedUnit:
-    id: str
-    node: str
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayedPacket:
     packet_id: str
-    units: list[ReplayedUnit]
-
-
-@dataclass(frozen=True, slots=True)
-class SkippedPacket:
-    packet_id: str
-    reason: str
+    units: list[MovedUnit]
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +109,7 @@ class Revived:
     def listed(self) -> ReplayedPacket:
         """Where it went on: by now its units may have moved."""
         return ReplayedPacket(
-            self.packet_id, [ReplayedUnit(one.unit, one.cursor) for one in self.changes]
+            self.packet_id, [MovedUnit(one.unit, one.cursor) for one in self.changes]
         )
 
 
@@ -162,7 +133,7 @@ class DeadLetters:
         take_places: Callable[[int], None],
         next_place: Callable[[], int],
         enqueue: Callable[[Unit], None],
-        timers: Timers,
+        orders: Orders,
         clock: Clock,
         redact: Callable[[str], str],
     ) -> None:
@@ -176,10 +147,9 @@ class DeadLetters:
         self._take_places = take_places
         self._next_place = next_place
         self._enqueue = enqueue
-        self._timers = timers
+        self._orders = orders
         self._clock = clock
         self._redact = redact
-        self._turn = asyncio.Lock()
 
     # ── replay ───────────────────────────────────────────────────────────────
 
@@ -210,7 +180,7 @@ class DeadLetters:
         # A pipeline that began to end meanwhile takes nothing up any more.
         self._may_replay()
         reach("dlq.before_replay_commit")
-        await self._commit(
+        await self._orders.commit(
             [change for one in revived for change in one.changes], lambda: self._take_up(revived)
         )
         return revived
@@ -239,9 +209,10 @@ class DeadLetters:
     def _revived(self, family: Family, by: str) -> Revived:
         # Copies have the place of their packet.
         place, at = self._next_place(), self._clock.now_ms()
-        moving = [_unit_of(unit, _cursor_of(unit), place) for unit in _dead_leaves(family)]
+        dead = _dead_leaves(family)
+        moving = [_unit_of(unit, _cursor_of(unit), place) for unit in dead]
         changes = [Replayed(unit.id, unit.cursor, by, at, place) for unit in moving]
-        return Revived(family[0].id, moving, _splits_of(family), changes)
+        return Revived(family[0].id, moving, splits_of(family, dead), changes)
 
     def _take_up(self, revived: Sequence[Revived]) -> None:
         reach("dlq.after_replay_commit")
@@ -270,7 +241,7 @@ class DeadLetters:
         self._may_purge()
         at = self._clock.now_ms()
         reach("dlq.before_purge_commit")
-        await self._commit(
+        await self._orders.commit(
             [Purged(id_, asked.by, at) for id_ in gone], lambda: reach("dlq.after_purge_commit")
         )
         return gone
@@ -286,17 +257,10 @@ class DeadLetters:
     ) -> tuple[list[T], Skipped]:
         """What was done and what was left, by a task that goes on without its caller."""
 
-        async def all_of_it() -> tuple[list[T], Skipped] | PipoError:
-            try:
-                return await self._work_off(await self._asked(ids, every, by), work)
-            except PipoError as error:
-                # Raised in here it would be the pipeline's own.
-                return error
+        async def all_of_it() -> tuple[list[T], Skipped]:
+            return await self._work_off(await self._asked(ids, every, by), work)
 
-        answer = await asyncio.shield(self._timers.spawn(all_of_it(), name="dead letters"))
-        if isinstance(answer, PipoError):
-            raise answer
-        made, skipped = answer
+        made, skipped = await self._orders.carry_out(all_of_it(), name="dead letters")
         return made, skipped[:LISTED_LIMIT]
 
     async def _asked(self, ids: Sequence[str], every: bool, by: str) -> Asked:
@@ -331,17 +295,15 @@ class DeadLetters:
         work: Callable[[Sequence[str], Asked, Skipped], Coroutine[Any, Any, list[T]]],
         skipped: Skipped,
     ) -> list[T]:
-        """One group, looked up anew when another change came between."""
-        async with self._turn:
-            for _ in range(LOOKS_LIMIT - 1):
-                left: Skipped = []
-                try:
-                    made = await work(group, asked, left)
-                except IllegalChange:
-                    continue
-                skipped += left
-                return made
-            return await work(group, asked, skipped)
+        """One group; those that it leaves are told once, however often it is looked up."""
+
+        async def once() -> tuple[list[T], Skipped]:
+            left: Skipped = []
+            return await work(group, asked, left), left
+
+        made, left = await self._orders.in_turn(once)
+        skipped += left
+        return made
 
     async def _dead(self, group: Sequence[str], asked: Asked, skipped: Skipped) -> list[Family]:
         """The families of a group, in its order; of `all`, without those that are dead no more.
@@ -375,23 +337,6 @@ class DeadLetters:
             return InvalidState(f"{id_} died again meanwhile", hint=hint)
         return None
 
-    async def _commit(self, changes: Sequence[Change], landed: Callable[[], None]) -> None:
-        """Calls `landed` in the turn that hears that the changes are on disk."""
-        if not changes:
-            return
-        durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-        def done(error: BaseException | None) -> None:
-            if error is not None:
-                durable.set_exception(error)
-                return
-            landed()
-            durable.set_result(None)
-
-        self._journal.submit(*changes, done=done)
-        # Nobody cancels this wait but the end of the process.
-        await asyncio.shield(durable)
-
 
 # ── families, and what moves of them ─────────────────────────────────────────
 
@@ -410,56 +355,8 @@ def _cursor_of(unit: UnitStanding) -> str:
 
 
 def _unit_of(unit: UnitStanding, cursor: str, place: int) -> Unit:
-    """The unit in memory as `Replayed` leaves it on disk, its payload there."""
+    """The unit in memory as `Replayed` leaves it on disk."""
     assert unit.error is not None, unit.id
-    return Unit(
-        id=unit.id,
-        version=unit.version,
-        input=unit.input,
-        trigger=unit.trigger,
-        source=unit.source,
-        received_at=unit.received_at,
-        queue_seq=place,
-        cursor=cursor,
-        data=UNLOADED,
-        size=0,
-        hops=unit.hops,
-        # After a loop's limit its passes count anew (edge 133).
-        iteration=0 if unit.error.code == LOOP_MAX else unit.iteration,
-        # A write that failed, or that nobody found, may have happened all the same.
-        repeat="repeated",
-        write_no=unit.write_no,
-        branch=unit.branch,
-        key=unit.key,
-        acked_write_no=unit.acked_write_no,
-        ack_by=unit.ack_by,
-        upstream=None if unit.upstream is None else decode_own(unit.upstream),
-    )
-
-
-def _splits_of(family: Family) -> list[Split]:
-    """The units that wait for copies once the dead leaves move again."""
-    by_id = {unit.id: unit for unit in family}
-    moving = {unit.id for unit in _dead_leaves(family)}
-    for unit in _dead_leaves(family):
-        above = unit.parent
-        while above is not None:
-            moving.add(above)
-            above = by_id[above].parent
-    return [
-        split
-        for unit in family
-        if unit.id in moving and (split := _split_of(unit, family, moving)) is not None
-    ]
-
-
-def _split_of(unit: UnitStanding, family: Family, moving: set[str]) -> Split | None:
-    copies = [one for one in family if one.parent == unit.id]
-    if not copies:
-        return None
-    # None of them stays dead: every dead one moves.
-    return Split(
-        _unit_of(unit, "", 0),
-        open=sum(one.id in moving for one in copies),
-        delivered=any(one.state == DELIVERED for one in copies),
-    )
+    # After a loop's limit its passes count anew (edge 133).
+    iteration = 0 if unit.error.code == LOOP_MAX else unit.iteration
+    return taken_up(unit, cursor, place, iteration=iteration)

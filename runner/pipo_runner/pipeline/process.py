@@ -56,6 +56,7 @@ from pipo_runner.pipeline.functions import Functions
 from pipo_runner.pipeline.handing import HandOvers
 from pipo_runner.pipeline.http_door import HttpDoor
 from pipo_runner.pipeline.operations import DeadLetters
+from pipo_runner.pipeline.orders import Orders
 from pipo_runner.pipeline.outputs import Outputs
 from pipo_runner.pipeline.pausing import MANUAL, REQUESTED
 from pipo_runner.pipeline.plan import Plan
@@ -174,10 +175,12 @@ class PipelineProcess:
             budget=self._budget,
         )
         self.parts = assemble(pipeline, around, recovery)
+        orders = Orders(self._journal, self._timers)
         self.dead_letters = dead_letters(
             self.name,
             around,
             self.parts,
+            orders,
             prepare=self._prepare,
             may_replay=lambda: self._must_run("replay"),
             may_purge=lambda: self._must_run("purge", draining=True),

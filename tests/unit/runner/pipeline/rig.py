@@ -34,6 +34,7 @@ from pipo.payload import encode
 from pipo.telemetry.redaction import Redactor
 from pipo_runner.pipeline.assembly import Surroundings, assemble, dead_letters
 from pipo_runner.pipeline.body_budget import BodyBudget
+from pipo_runner.pipeline.orders import Orders
 from pipo_runner.pipeline.scopes import Scopes
 from pipo_runner.pipeline.timers import Timers
 from pipo_runner.pipeline.units import UNLOADED, Unit
@@ -450,10 +451,12 @@ class Rig:
         """Why the pipeline's state allows no replay and no purge."""
         self.sources: dict[int, str] = {}
         """Texts of older versions, for what asks for them."""
+        self.orders = Orders(self.around.journal, self.timers)
         self.dead_letters = dead_letters(
             "people",
             self.around,
             self.parts,
+            self.orders,
             prepare=self._prepare,
             may_replay=self._may,
             may_purge=self._may,
