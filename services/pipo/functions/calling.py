@@ -225,6 +225,9 @@ class Helper(asyncio.Protocol):
     # ── the socket ───────────────────────────────────────────────────────────
 
     def data_received(self, data: bytes) -> None:
+        if self._why:
+            # It is being ended: what it still says is too late.
+            return
         self._buffer += data
         if len(self._buffer) < max(self._wanted, wire.HEADER.size):
             return
@@ -238,8 +241,7 @@ class Helper(asyncio.Protocol):
             or body > self._limits.result_bytes
             or len(self._buffer) > whole
         ):
-            self._buffer.clear()
-            self.kill("wrote into the pipe to Pipo")
+            self._spoiled()
             return
         self._wanted = whole
         if len(self._buffer) < whole:
@@ -249,12 +251,18 @@ class Helper(asyncio.Protocol):
         try:
             found = json.loads(raw[wire.HEADER.size : body_at]) if head else {}
         except ValueError:
-            self.kill("wrote into the pipe to Pipo")
+            self._spoiled()
             return
         assert self._answer is not None
         self._answer.set_result((found, raw[body_at:]))
         if kind == wire.SPENT:
             self.kill("was spent")
+
+    def _spoiled(self) -> None:
+        """What came is no frame of ours, or answers nothing."""
+        self._buffer.clear()
+        self.kill("wrote into the pipe to Pipo")
+        self._fail(self._why)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if not self._ended.done():

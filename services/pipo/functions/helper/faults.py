@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import posixpath
 import traceback
 from collections.abc import Set
-from pathlib import PurePosixPath
 from typing import Final
 
 # The pipeline masks secrets in a text before it cuts it, so it gets more than it shows.
@@ -33,7 +33,7 @@ def of_import(error: BaseException, files: Set[str], main: str) -> str:
             file, line = frames[0].filename, frames[0].lineno or 1
             text = (frames[0].line or "").strip()
     quoted = f": `{text[:80]}`" if text else ""
-    return f"{PurePosixPath(file).name} line {line}: {shown}{quoted}"
+    return f"{posixpath.basename(file)} line {line}: {shown}{quoted}"
 
 
 def _frames(error: BaseException, files: Set[str]) -> list[traceback.FrameSummary]:

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import importlib.abc
 import importlib.machinery
 import importlib.util
 import linecache
@@ -79,8 +78,11 @@ class Loaded:
         return found
 
 
-class _Texts(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
-    """Finds and loads the modules of one package in their texts."""
+class _Texts:
+    """Finds and loads the modules of one package in their texts.
+
+    A finder and a loader by its methods: `importlib.abc` would double the start of a helper.
+    """
 
     def __init__(self, package: str, folder: str, modules: Mapping[str, Sequence[str]]) -> None:
         self._folder = folder
@@ -109,12 +111,16 @@ class _Texts(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
         return None
 
     def _spec(self, name: str, *, is_package: bool) -> importlib.machinery.ModuleSpec:
-        spec = importlib.machinery.ModuleSpec(name, self, is_package=is_package)
+        loader: Any = self
+        spec = importlib.machinery.ModuleSpec(name, loader, is_package=is_package)
         found = self._modules.get(f"{name}.__init__" if is_package else name)
         if found is not None:
             spec.origin = posixpath.join(self._folder, found[0])
             spec.has_location = True
         return spec
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> None:
+        """A module as any other."""
 
     def is_package(self, fullname: str) -> bool:
         return fullname not in self._modules
