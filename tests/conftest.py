@@ -25,8 +25,8 @@ settings.register_profile(
 )
 settings.register_profile("drawn-anew", settings.get_profile("drawn-before"), derandomize=False)
 settings.load_profile("drawn-before")
-# What wants the machine, or the Docker engine, for itself.
-ALONE = ("alone", "compose")
+# The parts of a run that are marked, and not with the others: see tests/suite.py.
+APART = ("compose", "alone")
 
 
 @pytest.fixture(autouse=True)
@@ -40,29 +40,30 @@ def umask_left_alone() -> Iterator[None]:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     ours = parser.getgroup("pipo", "the parts of a run (tests/suite.py)")
-    ours.addoption("--part", choices=("together", "alone"), help="only tests that may run so")
+    ours.addoption("--part", choices=("together", *APART), help="only tests that may run so")
     ours.addoption("--seed-log", type=Path, help="where the count goes instead of the terminal")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Imports for the few tests that run alone only the files that hold one."""
-    if config.getoption("part") != "alone" or not collection_path.match("test_*.py"):
+    """Imports for a part that is marked only the files that hold some of it."""
+    part = config.getoption("part")
+    if part not in APART or not collection_path.match("test_*.py"):
         return None
-    text = collection_path.read_text(encoding="utf-8")
-    return None if any(f"mark.{name}" in text for name in ALONE) else True
+    return None if f"mark.{part}" in collection_path.read_text(encoding="utf-8") else True
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     part = config.getoption("part")
     if part is not None:
-        left_out = [item for item in items if _is_alone(item) != (part == "alone")]
+        left_out = [item for item in items if _part_of(item) != part]
         config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if _is_alone(item) == (part == "alone")]
+        items[:] = [item for item in items if _part_of(item) == part]
     items.sort(key=lambda item: [item.get_closest_marker(name) is not None for name in LAST[::-1]])
 
 
-def _is_alone(item: pytest.Item) -> bool:
-    return any(item.get_closest_marker(name) is not None for name in ALONE)
+def _part_of(item: pytest.Item) -> str:
+    marked = (part for part in APART if item.get_closest_marker(part) is not None)
+    return next(marked, "together")
 
 
 def pytest_configure(config: pytest.Config) -> None:

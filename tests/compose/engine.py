@@ -17,6 +17,7 @@ import urllib.request
 from collections.abc import Callable, Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +70,7 @@ def missing() -> str:
     """Why there is no engine to test on; empty when there is one."""
     if shutil.which("docker") is None:
         return "docker is not installed"
-    answer = run("docker", "version", "--format", "{{.Server.Version}}", limit_s=30, check=False)
+    answer = run("docker", "version", "--format", "{{.Server.Version}}", check=False)
     if answer.returncode != 0:
         return f"no Docker engine answers: {answer.stderr.strip().splitlines()[-1:]}"
     if compose_command() is None:
@@ -77,18 +78,29 @@ def missing() -> str:
     return ""
 
 
+@cache
 def compose_command() -> tuple[str, ...] | None:
     for command in (("docker-compose",), ("docker", "compose")):
         if shutil.which(command[0]) is None:
             continue
-        if run(*command, "version", limit_s=30, check=False).returncode == 0:
+        if run(*command, "version", check=False).returncode == 0:
             return command
     return None
 
 
 def make_base_image() -> None:
+    """Fetches packages, so it is tried again, later and later; each time it goes on where it was."""
     script = str(ROOT / "deploy" / "make-base-image.sh")
-    run(script, environ={"PYTHON": sys.executable}, limit_s=_BUILD_LIMIT_S)
+    for pause_s in (5, 20, 60, None):
+        done = run(
+            script,
+            environ={"PYTHON": sys.executable},
+            limit_s=_BUILD_LIMIT_S,
+            check=pause_s is None,
+        )
+        if done.returncode == 0 or pause_s is None:
+            return
+        time.sleep(pause_s)
 
 
 def nameless_images() -> set[str]:
@@ -102,8 +114,8 @@ def nameless_images() -> set[str]:
 
 
 def free_ports() -> tuple[int, int]:
-    """8787 and 8788 when nobody has them, else another neighbouring pair; no other test's."""
-    first = 8787 if stack.reserve(8787, 2) else stack.free_ports(2)
+    """A neighbouring pair that is no other test's; not the usual one, which others find free."""
+    first = stack.free_ports(2)
     return first, first + 1
 
 
@@ -114,7 +126,7 @@ def wait_until(what: str, holds: Callable[[], bool], *, limit_s: float) -> None:
         with suppress(OSError):
             if holds():
                 return
-        time.sleep(0.1)
+        time.sleep(0.25)
     raise AssertionError(f"not within {limit_s:.0f} s: {what}")
 
 
