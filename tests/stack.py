@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+ROOT = Path(__file__).resolve().parents[1]
 PIPO = [sys.executable, "-m", "pipo_cli.main"]
 # For a child that needs nothing but the standard library: up in half the time.
 BARE_PYTHON = [sys.executable, "-I", "-S"]

@@ -80,7 +80,7 @@ class Victim:
     def text(self, url: str) -> str:
         """Its file."""
         size, own = self.case.size, self.case.check == OWN
-        check = f"check: {CHECKS[self.kind] if own else 'ack'}, within: 30s"
+        check = f"check: {CHECKS[self.kind] if own else 'ack'}, within: 5m"
         return TEXT.format(
             name=self.name,
             to=self._to(url),
@@ -140,14 +140,14 @@ class Killing:
         self.sprung()
         wait_for(
             lambda: all(pid not in (None, before[name]) for name, pid in self.pids().items()),
-            deadline_s=60,
-            what=f"each runs again\n{self.stack.output()}",
+            deadline_s=150,
+            what=lambda: f"each runs again\n{self.stack.output()}",
         )
         self.settle()
 
     def start(self) -> None:
         """Starts them all; on a busy machine that takes a while."""
-        self.stack.start(deadline_s=90)
+        self.stack.start()
 
     def set_traps(self) -> None:
         """From now on each is killed at the point, once."""
@@ -158,13 +158,13 @@ class Killing:
         """Waits until every one was killed."""
         wait_for(
             lambda: len(list(self._traps.iterdir())) == len(self.victims),
-            deadline_s=60,
-            what=f"{self.point} is reached by all of {self.victims}\n{self.stack.output()}",
+            deadline_s=150,
+            what=lambda: f"{self.point} is reached by all of {self.victims}\n{self.stack.output()}",
         )
 
     def settle(self) -> None:
         """Waits until nothing is pending anywhere."""
-        wait_for(self._at_rest, deadline_s=60, what=f"all settle\n{self.stack.output()}")
+        wait_for(self._at_rest, deadline_s=150, what=lambda: f"all settle\n{self.stack.output()}")
 
     def _at_rest(self) -> bool:
         try:
@@ -198,7 +198,7 @@ class Killing:
     async def _push(self, pipeline: str, left: set[int], ledger: Ledger) -> None:
         channel = dial(f"127.0.0.1:{self.stack.port + 1}", "")
         try:
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(150):
                 while left:
                     await self._try(pipo_pb2_grpc.PipoStub(channel), pipeline, left, ledger)
         finally:

@@ -71,8 +71,8 @@ class Parks:
         wait_for(lambda: (self.stack.get("/api/pipelines/parks")["runner"] or {})["awaiting_ack"])
 
     def after_the_crash(self) -> None:
-        wait_for(self._sprung.exists, what=f"the trap springs\n{self.stack.output()}")
-        wait_for(self._serves, deadline_s=30, what=f"it comes back\n{self.stack.output()}")
+        wait_for(self._sprung.exists, what=lambda: f"the trap springs\n{self.stack.output()}")
+        wait_for(self._serves, deadline_s=150, what=lambda: f"it comes back\n{self.stack.output()}")
 
     def _serves(self) -> bool:
         info = self.stack.get("/api/pipelines/parks")
@@ -82,7 +82,7 @@ class Parks:
         pid = self.stack.pipeline_pid("parks")
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
-        wait_for(lambda: self.stack.pipeline_pid("parks") not in (None, pid), deadline_s=30)
+        wait_for(lambda: self.stack.pipeline_pid("parks") not in (None, pid), deadline_s=150)
         wait_for(self._serves)
 
     def events(self, id: str) -> list[dict[str, Any]]:
@@ -103,7 +103,7 @@ class Parks:
 
     def ends(self, id: str, state: str) -> None:
         """The packet is one row, and has come to its one end."""
-        wait_for(lambda: self.is_(id, state), what=f"{state}\n{self.stack.output()}")
+        wait_for(lambda: self.is_(id, state), what=lambda: f"{state}\n{self.stack.output()}")
         assert query(self.stack.workspace / "parks.db", "SELECT packet_id, n FROM t") == [[id, 7]]
         delivered, late = (1, 0) if state == "delivered" else (0, 1)
         types = self.types(id)

@@ -44,8 +44,8 @@ KINDS = {
     "csv": "file\n  with: { path: ./out.csv, format: csv }",
 }
 CHECKS = {
-    "sqlite": 'record_exists, with: { where: { packet_id: "${meta.packet_id}" } }, within: 30s',
-    "file": 'line_contains, with: { value: "${meta.packet_id}" }, within: 30s',
+    "sqlite": 'record_exists, with: { where: { packet_id: "${meta.packet_id}" } }, within: 5m',
+    "file": 'line_contains, with: { value: "${meta.packet_id}" }, within: 5m',
 }
 ODD = (
     "CREATE TABLE t (packet_id TEXT PRIMARY KEY, n INTEGER CHECK (n <> 3)); CREATE TABLE other (a)"
@@ -77,9 +77,9 @@ class Batches:
 
     def restarted(self) -> None:
         """Waits for the kill at the point, and for the next run."""
-        wait_for(self._sprung.exists, what=f"the point is reached; {self.stack.output()}")
+        wait_for(self._sprung.exists, what=lambda: f"the point is reached; {self.stack.output()}")
         wait_for(
-            lambda: self.stack.stats("batches") or None, deadline_s=30, what=self.stack.output()
+            lambda: self.stack.stats("batches") or None, deadline_s=150, what=self.stack.output()
         )
 
     def push(self, n: int) -> bool:

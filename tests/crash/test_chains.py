@@ -48,7 +48,7 @@ output:
   to: pipeline
   with: {{ pipeline: {of}-depot }}
   on_error: {{ retry: 300, backoff: fixed, delay: 100ms }}
-delivered: {{ check: downstream, within: 60s }}
+delivered: {{ check: downstream, within: 5m }}
 """
 DEPOT = """pipo: 1
 name: {of}-depot
@@ -60,7 +60,7 @@ output:
 delivered:
   check: record_exists
   with: {{ where: {{ packet_id: "${{meta.packet_id}}" }} }}
-  within: 30s
+  within: 5m
 """
 
 
@@ -104,7 +104,7 @@ def push_all(stack: Stack, count: int) -> dict[str, set[str]]:
 
     for n in range(count):
         for of in VICTIMS:
-            wait_for(lambda of=of, n=n: answered(of, n), deadline_s=30)  # type: ignore[misc]
+            wait_for(lambda of=of, n=n: answered(of, n), deadline_s=150)  # type: ignore[misc]
     return pushed
 
 
@@ -124,10 +124,13 @@ def test_a_kill_on_either_side_leaves_one_packet(stack: Stack, traps: Path, poin
         (traps / f"pipo:{name}").unlink()
     after = push_all(stack, FEW)
     for of, name in VICTIMS.items():
-        wait_for((traps / f"pipo:{name}").exists, what=f"{name} reaches {point}\n{stack.output()}")
+        wait_for(
+            (traps / f"pipo:{name}").exists,
+            what=f"{name} reaches {point}",
+        )
         wait_for(
             lambda of=of, name=name: stack.pipeline_pid(name) not in (None, pids[of]),  # type: ignore[misc]
-            deadline_s=30,
+            deadline_s=150,
             what="a restart",
         )
     settle(stack)
@@ -188,4 +191,4 @@ def kill(stack: Stack, name: str) -> None:
     pid = wait_for(lambda: stack.pipeline_pid(name))
     with suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
-    wait_for(lambda: stack.pipeline_pid(name) not in (None, pid), deadline_s=30, what=name)
+    wait_for(lambda: stack.pipeline_pid(name) not in (None, pid), deadline_s=150, what=name)

@@ -84,21 +84,21 @@ class Dies:
         return found
 
     def after_the_crash(self) -> None:
-        wait_for(self._sprung.exists, what=f"the trap springs\n{self.stack.output()}")
+        wait_for(self._sprung.exists, what=lambda: f"the trap springs\n{self.stack.output()}")
         self.serves()
 
     def serves(self) -> None:
         wait_for(
             lambda: self.stack.get("/api/pipelines/dies").get("runner") is not None,
-            deadline_s=30,
-            what=f"it comes back\n{self.stack.output()}",
+            deadline_s=150,
+            what=lambda: f"it comes back\n{self.stack.output()}",
         )
 
     def kill(self) -> None:
         pid = self.stack.pipeline_pid("dies")
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
-        wait_for(lambda: self.stack.pipeline_pid("dies") not in (None, pid), deadline_s=30)
+        wait_for(lambda: self.stack.pipeline_pid("dies") not in (None, pid), deadline_s=150)
         self.serves()
 
     def queue(self) -> list[str]:

@@ -36,7 +36,7 @@ output:
 delivered:
   check: record_exists
   with: { where: { packet_id: "${meta.packet_id}" } }
-  within: 60s
+  within: 5m
 """
 
 
@@ -69,7 +69,7 @@ class Load:
                 ledger=self._ledger,
                 pause_s=0.02,
                 stop=self._stop,
-                deadline_s=100.0,
+                deadline_s=400.0,
             )
         )
 
@@ -97,6 +97,7 @@ def judge(stack: Stack, ledger: Path, outcome: Outcome) -> None:
 
 @pytest.mark.crash
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 @pytest.mark.seed("R001", "R058", "R059", "O005")
 @pytest.mark.parametrize("part", ["pipeline", "runner", "checker", "gateway"])
 def test_a_killed_part_comes_back_and_nothing_is_lost(
@@ -117,13 +118,15 @@ def test_a_killed_part_comes_back_and_nothing_is_lost(
         for _ in range(KILLS):
             pid = wait_for(
                 lambda: p if (p := find()) is not None and p not in killed and _lives(p) else None,
-                deadline_s=40,
-                what=f"a new {part}; {stack.output()}",
+                deadline_s=150,
+                what=lambda: f"a new {part}; {stack.output()}",
             )
             threading.Event().wait(chance.uniform(0.05, 0.4))
             os.kill(pid, signal.SIGKILL)
             killed.add(pid)
-        wait_for(lambda: (p := find()) is not None and p not in killed and _lives(p), deadline_s=60)
+        wait_for(
+            lambda: (p := find()) is not None and p not in killed and _lives(p), deadline_s=150
+        )
     finally:
         outcome = load.stop()
     judge(stack, tmp_path / "ledger", outcome)

@@ -97,10 +97,10 @@ class Waits:
 
     def after_the_crash(self) -> None:
         """The trap has sprung, and a later run or its last word is there."""
-        wait_for(self._sprung.exists, what=f"the trap springs\n{self.stack.output()}")
+        wait_for(self._sprung.exists, what=lambda: f"the trap springs\n{self.stack.output()}")
         wait_for(
             lambda: self.info.get("runner") is not None or self.info.get("state") == "failed",
-            what=f"it comes back\n{self.stack.output()}",
+            what=lambda: f"it comes back\n{self.stack.output()}",
         )
 
     def kill(self) -> None:
@@ -115,7 +115,7 @@ class Waits:
         """Mended and let go, the packet is written once and delivered once."""
         wait_for(
             lambda: packet(self.stack, "waits", id)["state"] == "delivered",
-            what=f"delivered; {self.info}\n{self.stack.output()}",
+            what=lambda: f"delivered; {self.info}\n{self.stack.output()}",
         )
         database = self.stack.workspace / "there/waits.db"
         assert query(database, "SELECT packet_id, n FROM t") == [[id, 7]]

@@ -46,7 +46,7 @@ def stack(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Stack]:
 @pytest.mark.parametrize(("stack", "point"), [(p, p) for p in STALLS], indirect=["stack"])
 def test_a_crash_at_the_hand_over_of_a_stall(stack: Stack, tmp_path: Path, point: str) -> None:
     ids = [push(stack, "stuck", {"n": n}) for n in range(3)]
-    wait_for((tmp_path / "sprung").exists, what=f"the trap springs\n{stack.output()}")
+    wait_for((tmp_path / "sprung").exists, what=lambda: f"the trap springs\n{stack.output()}")
 
     def states() -> list[str]:
         try:
@@ -54,7 +54,7 @@ def test_a_crash_at_the_hand_over_of_a_stall(stack: Stack, tmp_path: Path, point
         except (OSError, KeyError):
             return []
 
-    wait_for(lambda: states() == ["escalated"] * 3, what=f"{states()}\n{stack.output()}")
+    wait_for(lambda: states() == ["escalated"] * 3, what=lambda: f"{states()}\n{stack.output()}")
     for id in ids:
         types = [event["type"] for event in inspect(stack, "stuck", id)["events"]]
         assert types.count("packet.escalated") == 1

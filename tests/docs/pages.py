@@ -102,7 +102,7 @@ class Reader:
         self._running = None
 
     def _once(self, block: Block, text: str) -> str:
-        deadline = time.monotonic() + (0 if CHANGES.search(text) else 15)
+        deadline = time.monotonic() + (0 if CHANGES.search(text) else 60)
         while True:
             done = subprocess.run(
                 ["bash", "-euo", "pipefail", "-c", text],

@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -170,20 +169,21 @@ print(json.dumps(sorted(seen)))
 
 
 @pytest.mark.seed("O066")
-@pytest.mark.alone
 def test_the_snippet_runs(stack: Stack) -> None:
     checked = stack.pipo("check", "events.pipo")
     assert checked.returncode == 0, checked.stdout
-    push_all(stack, "events", *({"n": n} for n in range(100)))
+    port = stack.port + 1
+    asyncio.run(push_many(100, port=port, pipeline="events", group=100))
     stats = stack.settle("events")
     assert stats["delivered"] == 100
-    # No timer ends a full batch; the packets came one by one, and the last one filled it.
+    # They came at once: the last one filled the batch before the timer.
     assert sizes(stack, "events") == [100] * 100
-    began = time.monotonic()
-    push_all(stack, "events", {"n": 101}, {"n": 102})
+    asyncio.run(push_many(2, port=port, pipeline="events"))
     stack.settle("events")
-    assert 1.9 < time.monotonic() - began < 6.0
     assert sizes(stack, "events")[100:] == [2, 2]
+    (_, joined, _) = events(stack, "events", "output.batched")[100]
+    (_, written, _) = events(stack, "events", "output.written")[100]
+    assert 1_900 < written - joined < 30_000
 
 
 @pytest.mark.seed("O058")
@@ -377,9 +377,10 @@ def test_one_bad_of_a_hundred_leaves_ninety_nine(stack: Stack) -> None:
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(1800)
 def test_a_batch_of_a_hundred_thousand(stack: Stack) -> None:
-    asyncio.run(push_many(100_000, port=stack.port + 1, pipeline="large"))
-    stack.settle("large", deadline_s=60)
+    asyncio.run(push_many(100_000, port=stack.port + 1, pipeline="large", deadline_s=1_500))
+    stack.settle("large", deadline_s=240)
     found = query(
         journal_of(stack.home, "large"),
         "SELECT detail, count(*) FROM events WHERE type = 'output.written' GROUP BY 1",
@@ -463,21 +464,15 @@ def test_what_a_stop_flushes_is_looked_for_at_the_next_start(alone: Stack) -> No
 
 
 @pytest.mark.seed("O074")
-@pytest.mark.alone
 def test_a_stop_waits_two_seconds_for_a_flush_and_the_next_start_does_it(alone: Stack) -> None:
     database = alone.workspace / "waits.db"
     run_sql(database, "CREATE TABLE t (packet_id TEXT PRIMARY KEY, n INTEGER)")
     ids = _with_three(alone)
-    began = time.monotonic()
-    assert alone.pipo("status", "waits").returncode == 0
-    # What any command takes on this machine now.
-    command_s = time.monotonic() - began
     with _lock(database):
-        began = time.monotonic()
         assert alone.pipo("stop", "waits", "--now").returncode == 0
         _stopped(alone)
-        # Two of them for the flush. The database is waited for for 5 s, but for a stop.
-        assert time.monotonic() - began - command_s < 4.0
+        # The database is waited for for 5 s, and then the attempt has failed; but for a stop.
+        assert events(alone, "waits", "step.retry") == []
         found = query(journal_of(alone.home, "waits"), "SELECT id, cursor, state FROM units")
         assert sorted(found) == [[one, "$batch", "writing"] for one in sorted(ids)]
     assert alone.pipo("start", "waits").returncode == 0

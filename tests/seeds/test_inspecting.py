@@ -38,7 +38,7 @@ output: { from: input, to: stdout, validate: ["data.n > 5"] }
     "check": """\
 input: { via: push }
 output: { from: input, to: file, with: { path: ./out/check.jsonl } }
-delivered: { check: line_contains, with: { value: never }, within: 400ms }
+delivered: { check: line_contains, with: { value: never }, within: 3s }
 """,
 }
 FAILED_AT = {

@@ -101,7 +101,7 @@ def signalled(stack: Stack, sent: signal.Signals) -> None:
         now = {name: stack.pipeline_pid(name) for name in PIPELINES}
         return all(now[name] not in (None, before[name]) for name in PIPELINES)
 
-    wait_for(again, deadline_s=60.0, what=f"they run again\n{stack.output()}")
+    wait_for(again, deadline_s=60.0, what=lambda: f"they run again\n{stack.output()}")
     wait_for(lambda: all(stack.stats(name) for name in PIPELINES), deadline_s=60.0)
 
 

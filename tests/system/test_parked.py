@@ -56,7 +56,7 @@ def test_ten_thousand_parked_packets_cost_nothing_while_they_wait(stack: Stack) 
     pid = stack.pipeline_pid("parked")
     before = private_bytes(pid)
     asyncio.run(grpc_pushes.push(COUNT, port=stack.port + 1, pipeline="parked"))
-    wait_for(lambda: parked(stack) == COUNT, deadline_s=90, what=str(stack.stats("parked")))
+    wait_for(lambda: parked(stack) == COUNT, deadline_s=90, what=lambda: str(stack.stats("parked")))
     at_rest(pid)
     assert (private_bytes(pid) - before) / COUNT < BYTES_EACH_MAX
 
@@ -66,7 +66,7 @@ def test_ten_thousand_parked_packets_cost_nothing_while_they_wait(stack: Stack) 
     began = time.monotonic()
     os.kill(pid, signal.SIGKILL)
     wait_for(lambda: stack.pipeline_pid("parked") not in (None, pid), what="a restart")
-    wait_for(lambda: parked(stack) == COUNT, what=stack.output())
+    wait_for(lambda: parked(stack) == COUNT, what=stack.output)
     assert time.monotonic() - began < RESTART_S_MAX
     # Nothing was journaled of any of them, and they cost as little as before.
     assert [events] == query(journal, "SELECT count(*) FROM events WHERE unit IS NOT NULL")

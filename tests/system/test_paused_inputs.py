@@ -58,7 +58,7 @@ def test_inputs_take_packets_until_the_buffer_is_full(paused: Stack) -> None:
     wait_for(lambda: paused.stats("ticks")["pending"] == 2)
     before = paused.stats("ticks")["delivered"]
     log = paused.home / "logs/ticks.log"
-    wait_for(lambda: "buffer full" in log.read_text(), what=log.read_text())
+    wait_for(lambda: "buffer full" in log.read_text(), what=log.read_text)
     assert paused.stats("ticks")["delivered"] == before
     for name in INPUTS:
         assert paused.pipo("resume", name).returncode == 0

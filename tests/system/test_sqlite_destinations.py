@@ -141,9 +141,10 @@ def test_a_lock_of_three_seconds_is_waited_for(stack: Stack) -> None:
     assert outcome(stack, "held", {"n": 0})["state"] == "delivered"
     holder = Holder(stack.workspace / "held.db", "BEGIN IMMEDIATE")
     release = threading.Timer(3.0, holder.release)
+    id = push(stack, "held", {"n": 1})
     release.start()
     try:
-        end = outcome(stack, "held", {"n": 1})
+        end = settled(stack, "held", id)
     finally:
         release.join()
     assert end["state"] == "delivered", end

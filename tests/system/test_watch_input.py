@@ -85,7 +85,7 @@ def drop(stack: Stack) -> list[str]:
 
 
 def require_r19(stack: Stack, parts: list[str]) -> None:
-    wait_for(lambda: of(stack, "a.json") and of(stack, "b.json"), what=stack.output())
+    wait_for(lambda: of(stack, "a.json") and of(stack, "b.json"), what=stack.output)
     assert of(stack, "a.json")[-1] == ("create", "".join(parts))
     assert of(stack, "b.json")[-1] == ("create", '{"k":2}')
     assert of(stack, "d.json") in ([], [("create", "x"), ("delete", None)])
@@ -98,9 +98,9 @@ def test_a_file_is_taken_when_it_is_whole(stack: Stack) -> None:
     parts = drop(stack)
     require_r19(stack, parts)
     # The empty file lay still: it may be a packet of its own, but the last one is full.
-    wait_for(lambda: of(stack, "c.json"), what=stack.output())
+    wait_for(lambda: of(stack, "c.json"), what=stack.output)
     (stack.workspace / "in/c.json").write_text("full")
-    wait_for(lambda: of(stack, "c.json")[-1][1] == "full", what=stack.output())
+    wait_for(lambda: of(stack, "c.json")[-1][1] == "full", what=stack.output)
     assert of(stack, "c.json") == [("create", ""), ("change", "full")]
     for name in ("a", "b", "c"):
         (stack.workspace / f"in/{name}.json").unlink()
@@ -136,9 +136,9 @@ def test_a_full_buffer_makes_files_wait(stack: Stack, port: int) -> None:
     names = [f"{n:03}.txt" for n in range(150)]
     for name in names:
         (stack.workspace / "full" / name).write_text("x")
-    wait_for(lambda: stack.stats("full").get("pending") == 100, what=stack.output())
+    wait_for(lambda: stack.stats("full").get("pending") == 100, what=stack.output)
     log = stack.home / "logs/full.log"
-    wait_for(lambda: "files wait" in log.read_text(), what=log.read_text())
+    wait_for(lambda: "files wait" in log.read_text(), what=log.read_text)
     journal = journal_of(stack.home, "full")
     assert query(journal, "SELECT count(*) FROM units") == [[100]]
     assert query(journal, "SELECT count(*) FROM input_state WHERE key LIKE 'f:%'") == [[100]]
@@ -180,12 +180,12 @@ def test_a_paused_pipeline_takes_files_until_it_is_full(stack: Stack) -> None:
     assert stack.pipo("pause", "paused").returncode == 0
     for n in range(4):
         (stack.workspace / f"paused/{n}").write_text("x")
-    wait_for(lambda: stack.stats("paused").get("pending") == 2, what=stack.output())
+    wait_for(lambda: stack.stats("paused").get("pending") == 2, what=stack.output)
     log = stack.home / "logs/paused.log"
-    wait_for(lambda: "files wait" in log.read_text(), what=log.read_text())
+    wait_for(lambda: "files wait" in log.read_text(), what=log.read_text)
     assert stack.stats("paused")["delivered"] == 0
     assert stack.pipo("resume", "paused").returncode == 0
-    wait_for(lambda: stack.stats("paused").get("delivered") == 4, what=stack.output())
+    wait_for(lambda: stack.stats("paused").get("delivered") == 4, what=stack.output)
     found = lines(stack.workspace / "out/paused.jsonl")
     assert sorted(line["data"]["name"] for line in found) == ["0", "1", "2", "3"]
 

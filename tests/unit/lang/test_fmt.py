@@ -472,7 +472,7 @@ def files(draw: st.DrawFn) -> str:
 
 
 @pytest.mark.slow
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60)
 @given(files())
 def test_any_file_keeps_its_data_and_its_comments(text: str) -> None:
     before = load(text, "x").root
@@ -506,7 +506,7 @@ def rearranged(draw: st.DrawFn) -> tuple[Path, str]:
 
 
 @pytest.mark.slow
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60)
 @given(rearranged())
 def test_any_valid_file_keeps_its_model(drawn: tuple[Path, str]) -> None:
     file, text = drawn

@@ -108,8 +108,8 @@ def make(home: Home, forkserver: ForkServer, calls: FakeCalls) -> Make:
             "home": home,
             "runner_id": "here",
             "config": Config(
-                start_timeout_s=5.0,
-                stop_timeout_s=0.2,
+                start_timeout_s=60.0,
+                stop_timeout_s=30.0,
                 restart=Restart(backoff_s=0.01, max_backoff_s=0.02, max_restarts=3),
             ),
             "clock": QuickClock(),

@@ -54,7 +54,7 @@ async def served(home: Home, process: subprocess.Popen[str], eventually: Any) ->
         assert process.poll() is None, process.stderr and process.stderr.read()
         return [e for e in registry.services(home, "runner") if e.pid == process.pid and e.address]
 
-    await eventually(mine, 20.0)
+    await eventually(mine)
     return mine()[0]
 
 

@@ -40,7 +40,7 @@ def wish(home: Home, name: str) -> Desired:
 async def supervisor(make: Any) -> AsyncIterator[Supervisor]:
     one = Supervisor(make())
     yield one
-    await one.suspend(3.0)
+    await one.suspend(60.0)
 
 
 async def test_a_start_serves_on_return_and_is_desired(supervisor: Supervisor, home: Home) -> None:
@@ -271,7 +271,8 @@ async def test_a_restart_that_is_stuck_is_ended_and_comes_up(
     make: Any, home: Home, calls: Any, monkeypatch: Any
 ) -> None:
     monkeypatch.setattr("pipo_runner.host.supervised.STOP_MARGIN_S", 0.0)
-    supervisor = Supervisor(make(drain_s=lambda file: 0.05))
+    config = replace(Config(), stop_timeout_s=0.2)
+    supervisor = Supervisor(make(drain_s=lambda file: 0.05, config=config))
     write(home, "p", "serve")
     await supervisor.start("p")
     first = pid_of(home, "p")
@@ -279,7 +280,7 @@ async def test_a_restart_that_is_stuck_is_ended_and_comes_up(
     one = await supervisor.restart("p")
     assert one.state == "running"
     assert pid_of(home, "p") != first
-    await supervisor.suspend(3.0)
+    await supervisor.suspend(60.0)
 
 
 async def test_a_restart_that_cannot_come_up_says_why(supervisor: Supervisor, home: Home) -> None:
@@ -321,7 +322,7 @@ async def test_a_restart_whose_host_died_is_finished_by_the_next(
     await supervisor.adopt()
     (one,) = supervisor.supervised
     assert one.name == "p"
-    await supervisor.suspend(3.0)
+    await supervisor.suspend(60.0)
 
 
 async def test_stop_now_returns_when_it_is_gone(
@@ -396,7 +397,7 @@ async def test_a_start_during_a_backoff_is_at_once(make: Any, home: Home, eventu
     await eventually(lambda: one.state == "backoff")
     again = await supervisor.start("p")
     assert (again.state, again.restarts) == ("running", 0)
-    await supervisor.suspend(2.0)
+    await supervisor.suspend(60.0)
 
 
 async def test_a_stop_of_a_crashed_one_counts_as_its_clean_end(
@@ -415,7 +416,7 @@ async def test_a_host_that_ends_suspends_its_own(make: Any, home: Home, eventual
     supervisor = Supervisor(make())
     write(home, "p", "serve")
     await supervisor.start("p")
-    await supervisor.suspend(3.0)
+    await supervisor.suspend(60.0)
     assert leases.holder(home.pipeline("p").lease) is None
     assert (home.pipeline("p").folder / "ending").exists() is False
     assert (wish(home, "p").desired, wish(home, "p").state) == ("running", "stopped")
@@ -426,7 +427,7 @@ async def test_a_host_that_ends_suspends_its_own(make: Any, home: Home, eventual
     (one,) = following.supervised
     await eventually(lambda: one.state == "running" and one.runs)
     assert one.restarts == 0
-    await following.suspend(3.0)
+    await following.suspend(60.0)
 
 
 async def test_a_dead_hosts_pipeline_is_adopted_with_its_pid(
@@ -448,7 +449,7 @@ async def test_a_dead_hosts_pipeline_is_adopted_with_its_pid(
     await eventually(lambda: adopted.own)
     assert wish(home, "p").last_exit is None
     assert pid_of(home, "p") != pid
-    await second.suspend(3.0)
+    await second.suspend(60.0)
 
 
 async def test_an_adopted_one_that_does_not_answer_is_left_alone(
@@ -478,7 +479,7 @@ async def test_two_hosts_never_supervise_one_pipeline(make: Any, home: Home) -> 
     await first.start("p")
     await second.adopt()
     assert second.supervised == []
-    await first.suspend(3.0)
+    await first.suspend(60.0)
 
 
 async def test_another_hosts_pipeline_is_restarted_after_a_wait(
@@ -502,7 +503,7 @@ async def test_another_hosts_pipeline_is_restarted_after_a_wait(
     await supervisor.adopt()
     (one,) = supervisor.supervised
     await eventually(lambda: one.state == "running" and one.runs)
-    await supervisor.suspend(3.0)
+    await supervisor.suspend(60.0)
 
 
 async def test_a_pipeline_whose_file_is_gone_failed(supervisor: Supervisor, home: Home) -> None:

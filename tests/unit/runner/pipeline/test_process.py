@@ -71,7 +71,7 @@ class House:
                 restarts=2,
             ),
             home=self.home,
-            config=replace(Config(), **{"stop_timeout_s": 0.05, **config}),
+            config=replace(Config(), **{"stop_timeout_s": 30.0, **config}),
             clock=self.clock,
             definition=read_definition(self.file, "people", connectors.manifests()),
             journal=self.journal,
@@ -647,7 +647,7 @@ async def test_a_write_that_hangs_is_left_and_taken_up_again(
 ) -> None:
     monkeypatch.setattr(process_module, "NOW_GRACE_S", 0.01)
     monkeypatch.setattr(process_module, "REQUESTS_GRACE_S", 0.01)
-    await house.start()
+    await house.start(stop_timeout_s=0.05)
     output.hold()
     packet = await house.push()
     await soon(lambda: output.writes)
