@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Iterator
 
 import pytest
 
 from tests.packets import running
+from tests.receiver import Receiver
 from tests.stack import Stack, query
 
 pytestmark = pytest.mark.slow
@@ -31,6 +33,8 @@ delivered:
 """
 )
 LINES = HEAD + "output: { from: same, to: file, with: { path: ./out/big.jsonl, format: jsonl } }\n"
+CELLS = HEAD + "output: { from: same, to: file, with: { path: ./out/big.csv, format: csv } }\n"
+SENDS = HEAD + 'output: { from: same, to: http, with: { url: "http://127.0.0.1:PORT/x" } }\n'
 SENT = {
     8202522731445525542: ("8202522731445525542", "integer"),
     18446744073709551615: ("x", "text"),
@@ -39,9 +43,17 @@ SENT = {
 
 
 @pytest.fixture(scope="module")
-def big(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    with running(tmp_path_factory.mktemp("big"), {"big": ROWS, "big-lines": LINES}) as made:
-        for name in ("big", "big-lines"):
+def receiver() -> Iterator[Receiver]:
+    with Receiver() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def big(tmp_path_factory: pytest.TempPathFactory, receiver: Receiver) -> Iterator[Stack]:
+    pipelines = {"big": ROWS, "big-lines": LINES, "big-cells": CELLS}
+    pipelines["big-sends"] = SENDS.replace("PORT", str(receiver.port))
+    with running(tmp_path_factory.mktemp("big"), pipelines) as made:
+        for name in pipelines:
             for number, (text, _) in SENT.items():
                 body = f'{{"id":{number},"s":"{text}"}}'.encode()
                 assert made.request(f"/in/{name}/big", body)[0] == 202
@@ -72,3 +84,13 @@ def test_lines_and_the_command_line(big: Stack) -> None:
     assert str(number) in shown
     for number, (text, _) in SENT.items():
         assert f'"data":{{"id":{number},"s":"{text}"}}' in written
+
+
+def test_cells_and_a_request_s_body(big: Stack, receiver: Receiver) -> None:
+    assert big.settle("big-cells")["delivered"] == 3
+    with (big.workspace / "out/big.csv").open(newline="") as file:
+        rows = [(row["id"], row["s"]) for row in csv.DictReader(file)]
+    assert sorted(rows) == sorted((str(number), text) for number, (text, _) in SENT.items())
+    assert big.settle("big-sends")["delivered"] == 3
+    bodies = {f'{{"id":{number},"s":"{text}"}}'.encode() for number, (text, _) in SENT.items()}
+    assert set(receiver.kept.values()) == bodies

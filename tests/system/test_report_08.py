@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.packets import running, settled
+from tests.receiver import Receiver
 from tests.stack import Stack, lines, query, wait_for
 
 pytestmark = pytest.mark.slow
@@ -22,13 +23,23 @@ TO = {
     "row": 'to: sqlite, with: { path: ./s.db, table: t, create: true, columns: { packet_id: "${meta.packet_id}", data: "${data}" } }',
     "path": 'to: file, with: { path: "./out/${data.name}.jsonl" }',
     "print": "to: stdout, with: { format: text }",
+    "send": 'to: http, with: { url: "http://127.0.0.1:PORT/x" }',
 }
 HALF = r'{"name":"hi \ud83d","n":1}'
 
 
 @pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    pipelines = {name: f"{HEAD}output: {{ from: tell, {to} }}\n" for name, to in TO.items()}
+def receiver() -> Iterator[Receiver]:
+    with Receiver() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory, receiver: Receiver) -> Iterator[Stack]:
+    pipelines = {
+        name: f"{HEAD}output: {{ from: tell, {to.replace('PORT', str(receiver.port))} }}\n"
+        for name, to in TO.items()
+    }
     folder = tmp_path_factory.mktemp("surrogate")
     with running(folder, pipelines, env={"LC_ALL": "C", "LANG": "C"}) as made:
         yield made
@@ -61,7 +72,7 @@ def test_each_store_in_turn(stack: Stack, name: str) -> None:
     assert stack.get(f"/api/pipelines/{name}/events")["events"]
 
 
-def test_what_was_stored(stack: Stack) -> None:
+def test_what_was_stored(stack: Stack, receiver: Receiver) -> None:
     names = {}
     for name in TO:
         stack.settle(name)
@@ -70,6 +81,8 @@ def test_what_was_stored(stack: Stack) -> None:
     found = query(stack.workspace / "s.db", "SELECT data FROM t ORDER BY packet_id")
     names["row"] = [json.loads(row[0])["name"] for row in found]
     names["path"] = sorted(path.stem for path in out.glob("*.jsonl") if path.stem != "s")
+    names["send"] = [json.loads(body)["name"] for _, body in sorted(receiver.kept.items())]
+    assert names["send"] == names["line"]
     assert names["line"] == names["row"] == ["ok \U0001f600", "three", "five"]
     assert names["path"] == sorted(names["line"])
 
