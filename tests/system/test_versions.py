@@ -1,4 +1,4 @@
-"""Versions through all three doors: one stack, one pipeline, from its first start on."""
+"""Versions through REST and the command line: one stack, its pipeline `live` from its first start on."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.packets import inspect, outcome, push
-from tests.stack import Stack, lines, wait_for
+from tests.stack import Stack, lines, query, wait_for
 
 TEXT = """pipo: 1
 name: live
@@ -24,6 +24,26 @@ nodes:
 output: { from: shape, to: file, with: { path: ./out.jsonl } }
 """
 SECRET = "s3cr3t-of-live"
+# Others that are changed while they run.
+SENDER = """pipo: 1
+name: sender
+input: { via: push }
+output: { from: input, to: pipeline, with: { pipeline: left } }
+"""
+RECEIVER = """pipo: 1
+name: left
+input: { via: pipeline, with: { from: [sender] } }
+output: { from: input, to: file, with: { path: ./left.jsonl } }
+"""
+BATCHED = """pipo: 1
+name: batched
+input: { via: push }
+output:
+  from: input
+  to: sqlite
+  with: { path: ./batched.db, table: first, create: true }
+  batch: { size: 10, within: 1h }
+"""
 
 
 class Live:
@@ -32,19 +52,25 @@ class Live:
     def __init__(self, folder: Path) -> None:
         self.stack = Stack(folder, env={"LIVE_TOKEN": SECRET})
         self.file = self.stack.write("live.pipo", TEXT)
+        self.stack.write("sender.pipo", SENDER)
+        for name in ("left", "right"):
+            self.stack.write(f"{name}.pipo", RECEIVER.replace("left", name))
+        self.stack.write("batched.pipo", BATCHED)
 
-    def rest(self, path: str, body: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
+    def rest(
+        self, path: str, body: dict[str, Any] | None = None, *, of: str = "live"
+    ) -> tuple[int, dict[str, Any]]:
         raw, method = (None, "GET") if body is None else (json.dumps(body).encode(), "POST")
-        status, _, answer = self.stack.request(f"/api/pipelines/live{path}", raw, method=method)
+        status, _, answer = self.stack.request(f"/api/pipelines/{of}{path}", raw, method=method)
         return status, json.loads(answer)
 
     def cli(self, *words: str) -> tuple[int, str]:
         done = self.stack.pipo(*words)
         return done.returncode, done.stdout + done.stderr
 
-    def do(self, what: str, **fields: Any) -> dict[str, Any]:
+    def do(self, what: str, *, of: str = "live", **fields: Any) -> dict[str, Any]:
         """Any operation that must go well."""
-        status, told = self.rest(f"/{what}", fields)
+        status, told = self.rest(f"/{what}", fields, of=of)
         assert status in (200, 202), told
         return told
 
@@ -105,9 +131,7 @@ def test_a_live_apply_and_a_rollback(live: Live) -> None:
         "engine": "up",
     }
     assert live.made(2) == ("second", 2)
-    code, out = live.cli("rollback", "live", "v1", "--by", "ada")
-    assert code == 0, out
-    assert out.startswith("rolled live back to v1: new packets use it as v3\n")
+    assert live.do("rollback", version="v1", by="ada")["version"] == 3
     assert live.made(3) == ("first", 3)
     assert live.pid() == pid
     status, told = live.rest("/rollback", {"version": 1})
@@ -123,10 +147,6 @@ def test_a_live_apply_and_a_rollback(live: Live) -> None:
         ("ada", "with ***"),
         ("human", "first start"),
     ]
-    code, out = live.cli("history", "live")
-    assert out.splitlines()[0].split() == ["VER", "CREATED", "AUTHOR", "PENDING", "HASH", "REASON"]
-    assert out.splitlines()[1].split()[:2] == ["*", "v3"]
-    assert newest["hash"][:12] in out.splitlines()[1]
     assert live.stack.get("/api/pipelines/live")["version"] == 3
     events = live.rest("/events?limit=1000")[1]["events"]
     assert [one["detail"] for one in events if one["type"] == "version.applied"] == [
@@ -154,7 +174,6 @@ def test_a_diff_reads_like_any_other(live: Live) -> None:
     status, told = live.rest(f"/diff?from=1&to=v{latest}")
     assert (status, told["identical"], told["added"], told["removed"]) == (200, False, 1, 1)
     assert told["diff"].startswith(f"--- live v1\n+++ live v{latest}\n@@ -4,5 +4,5 @@\n")
-    assert live.cli("diff", "live", "1", str(latest)) == (0, told["diff"])
     told = live.rest("/diff?from=v1&to=1")[1]
     assert (told["identical"], told["diff"], told["added"]) == (True, "", 0)
     status, told = live.rest("/versions/v1")
@@ -232,6 +251,56 @@ def test_packets_of_three_versions_each_end_on_their_own(live: Live) -> None:
         one["packet_id"]: one["data"]["made"] for one in lines(live.stack.workspace / "out.jsonl")
     }
     assert {id: made[id] for id in pushed} == pushed
+
+
+@pytest.mark.seed("C036")
+def test_a_chain_goes_to_another_receiver_from_the_next_packet_on(live: Live) -> None:
+    pid = live.stack.pipeline_pid("sender")
+    assert outcome(live.stack, "sender", 1)["state"] == "delivered"
+    applied = live.do("apply", of="sender", source=SENDER.replace("left", "right"))
+    assert applied["changed"] is True
+    assert outcome(live.stack, "sender", 2)["state"] == "delivered"
+    for name, data in (("left", 1), ("right", 2)):
+        live.stack.settle(name)
+        written = lines(live.stack.workspace / f"{name}.jsonl")
+        assert [one["data"] for one in written] == [data]
+    assert live.stack.pipeline_pid("sender") == pid
+    status, told = live.rest("/apply", {"source": RECEIVER.replace("[sender]", "[x]")}, of="left")
+    assert (status, told["error"]) == (409, "input.with may not change while left runs")
+    to_file = SENDER.replace("to: pipeline, with: { pipeline: left }", "to: stdout")
+    status, told = live.rest("/apply", {"source": to_file}, of="sender")
+    assert (status, told["error"]) == (409, "output.to may not change while sender runs")
+
+
+@pytest.mark.seed("O077")
+def test_packets_of_two_versions_are_batched_apart(live: Live) -> None:
+    """A pause flushes what waits: two of the older version, one of the newer."""
+    ids = [push(live.stack, "batched", {"n": n}) for n in range(2)]
+    live.do("apply", of="batched", source=BATCHED.replace("table: first", "table: second"))
+    ids.append(push(live.stack, "batched", {"n": 2}))
+    for id in ids:
+        wait_for(
+            lambda id=id: "output.batched" in _types(live, id),  # type: ignore[misc]
+            deadline_s=60,
+            what=live.stack.output(),
+        )
+    live.do("pause", of="batched")
+    live.stack.settle("batched")
+    live.do("resume", of="batched")
+    database = live.stack.workspace / "batched.db"
+    assert query(database, "SELECT n FROM first ORDER BY n") == [[0], [1]]
+    assert query(database, "SELECT n FROM second") == [[2]]
+    sizes = [
+        event["detail"]["size"]
+        for id in ids
+        for event in inspect(live.stack, "batched", id)["events"]
+        if event["type"] == "output.written"
+    ]
+    assert sizes == [2, 2, 1]
+
+
+def _types(live: Live, id: str) -> list[str]:
+    return [event["type"] for event in inspect(live.stack, "batched", id)["events"]]
 
 
 def test_a_stopped_pipeline_is_read_and_not_changed(live: Live) -> None:

@@ -254,6 +254,9 @@ async def test_files_that_are_sent_are_all_there_is(running: Running) -> None:
     for files in ({}, {"./a.schema.json": "{}"}):
         with pytest.raises(InvalidPipeline, match="P014"):
             await running.apply(renamed, files=files)
+    # One that is in force is not taken from there, once any are sent.
+    with pytest.raises(InvalidPipeline, match="P014"):
+        await running.apply(SECOND, files={"./b.schema.json": "{}"})
     assert await running.untouched()
     await running.apply(renamed, files={"./b.schema.json": "true", "./c": "not named"})
     assert running.plans.edition(2).texts.files == {"./b.schema.json": "true"}
