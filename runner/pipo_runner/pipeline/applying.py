@@ -209,6 +209,8 @@ class Applying:
         self._busy = True
         edition = replace(edition, version=now.version + 1)
         try:
+            if _code_of(edition) - _code_of(now):
+                await asyncio.to_thread(self._import_functions, edition)
             await self._prepare(edition)
             # What has stopped meanwhile takes no version any more.
             self._may("apply")
@@ -220,6 +222,11 @@ class Applying:
         # Nobody cancels this wait but the end of the process.
         await asyncio.shield(landed)
         return await self._answer(edition.version, now.version, changed=True)
+
+    def _import_functions(self, edition: Edition) -> None:
+        """The functions' module imports, as at a start. Raises: InvalidPipeline (P059)."""
+        source = Source(edition.texts.source, str(self._file), edition.texts.files)
+        parse(source, self._manifests, import_modules=True)
 
     async def _prepare(self, edition: Edition) -> None:
         try:

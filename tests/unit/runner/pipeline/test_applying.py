@@ -370,3 +370,15 @@ async def test_the_files_of_functions_are_code_and_schemas_are_none(running: Run
     pipeline = parse(Source(source, "/people.pipo", files), registry.manifests())
     edition = Edition(2, pipeline, Texts(source, files), Path("/"))
     assert {name for name, _ in applying._code_of(edition)} == {"./f.py", "./g.py"}
+
+
+@pytest.mark.slow
+async def test_functions_that_do_not_import_are_refused(running: Running) -> None:
+    running.uploaded_code = True
+    source = FIRST.replace("name: people", "name: people\nfn: ./f.py")
+    for text, told in (("import nothing_like_it", "P059"), ("from . import gone", "P059")):
+        with pytest.raises(InvalidPipeline, match=told):
+            await running.apply(source, files={"./f.py": text, **FILES})
+    assert await running.untouched()
+    await running.apply(source, files={"./f.py": "from . import g\n", "./g.py": "", **FILES})
+    assert running.current == 2
