@@ -60,6 +60,8 @@ class Operations(Protocol):
 
     async def purge(self, request: pipo_pb2.PurgeRequest) -> pipo_pb2.PurgeReply: ...
 
+    async def resolve(self, request: pipo_pb2.ResolveRequest) -> pipo_pb2.ResolveReply: ...
+
     async def list_versions(
         self, request: pipo_pb2.ListVersionsRequest
     ) -> pipo_pb2.ListVersionsReply: ...
@@ -138,6 +140,9 @@ class GatewayOperations:
 
     async def purge(self, request: pipo_pb2.PurgeRequest) -> pipo_pb2.PurgeReply:
         return await _asked(self._stub.Purge(request))
+
+    async def resolve(self, request: pipo_pb2.ResolveRequest) -> pipo_pb2.ResolveReply:
+        return await _asked(self._stub.Resolve(request))
 
     async def list_versions(
         self, request: pipo_pb2.ListVersionsRequest

@@ -1,4 +1,4 @@
-"""Commands that send packets on their way: `push`, `ack`."""
+"""Commands that send packets on their way: `push`, `ack`, `resolve`."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from pipo.errors import BadRequest
 from pipo.rpc.stubs import pipo_pb2
 from pipo_cli.answers import answer
 from pipo_cli.names import os_user
-from pipo_cli.render.packets import acked, pushed
+from pipo_cli.render.packets import acked, pushed, resolved
 from pipo_cli.settings import Settings, global_options, pass_settings
+
+ACTIONS = ("retry", "dead_letter", "drop")
 
 
 @click.command()
@@ -65,6 +67,33 @@ def ack(settings: Settings, name: str, packet_id: str, by: str | None) -> None:
         lambda operations: operations.ack(request),
         lambda reply: [acked(reply)],
         "acked",
+    )
+
+
+@click.command()
+@click.argument("name")
+@click.argument("ids", metavar="ID...", nargs=-1, required=True)
+@click.option("--action", required=True, type=click.Choice(ACTIONS), help="What becomes of them.")
+@click.option("--reason", default="", help="Why; it is kept in the journal.")
+@click.option("--by", metavar="WHO", help="Who decides.  [the OS user]")
+@global_options
+@pass_settings
+def resolve(
+    settings: Settings, name: str, ids: tuple[str, ...], action: str, reason: str, by: str | None
+) -> None:
+    """Decide over packets that wait for someone (escalated): all of them, or none.
+
+    retry runs their step again, dead_letter puts them into the dead-letter queue, and drop
+    filters them. An ID is a packet's, or that of a copy of a split one: <packet_id>:<branch>.
+    """
+    request = pipo_pb2.ResolveRequest(
+        pipeline=name, ids=ids, action=action, reason=reason, by=by or os_user(), by_kind="human"
+    )
+    answer(
+        settings,
+        lambda operations: operations.resolve(request),
+        lambda reply: resolved(name, reply),
+        "resolved",
     )
 
 

@@ -144,6 +144,12 @@ class PipoServicer(pipo_pb2_grpc.PipoServicer):
         self._who(context).require("operate", request.pipeline)
         return await self._access.purge(request)
 
+    async def Resolve(
+        self, request: pipo_pb2.ResolveRequest, context: grpc.aio.ServicerContext
+    ) -> pipo_pb2.ResolveReply:
+        self._who(context).require("operate", request.pipeline)
+        return await self._access.resolve(request)
+
     async def ListVersions(
         self, request: pipo_pb2.ListVersionsRequest, context: grpc.aio.ServicerContext
     ) -> pipo_pb2.ListVersionsReply:

@@ -18,6 +18,7 @@ from tests.crash import (
     test_dead_letters,
     test_outside_steps,
     test_pauses,
+    test_resolutions,
     test_splits,
     test_versions,
 )
@@ -69,6 +70,7 @@ def test_every_named_point_is_in_a_crash_test() -> None:
         *test_dead_letters.COVERED,
         *test_outside_steps.COVERED,
         *test_pauses.COVERED,
+        *test_resolutions.COVERED,
         *test_splits.COVERED,
         *test_versions.COVERED,
     }

@@ -1,4 +1,4 @@
-"""`pipo packets`, `pipo push` and `pipo ack` (edge 384, 386, 389)."""
+"""`pipo packets`, `pipo push`, `pipo ack` and `pipo resolve` (edge 384, 386, 389)."""
 
 from __future__ import annotations
 
@@ -37,6 +37,19 @@ def pushed(reply: pipo_pb2.PushReply) -> str:
 def acked(reply: pipo_pb2.AckReply) -> str:
     """`01M4KTMCZ7J7Z6Y9DTCWHJ0SSP  acked  (verifying)`."""
     return f"{reply.packet_id}  {'already acked' if reply.already else 'acked'}  ({reply.state})"
+
+
+def resolved(name: str, reply: pipo_pb2.ResolveReply) -> list[str]:
+    """What was decided, and where each of them went."""
+    done = {"retry": "retrying", "dead_letter": "dead-lettered", "drop": "dropped"}[reply.action]
+    lines = [f"{done} {count(len(reply.resolved))} packet(s) of {name}"]
+    for one in reply.resolved:
+        lines.append(f"  {one.packet_id}  → {plain_step(one.node) or one.state}")
+    follow = {
+        "retry": f"follow them with pipo packets {name} or pipo inspect {name} <id>",
+        "dead_letter": f"pipo dlq {name} lists them",
+    }.get(reply.action)
+    return [*lines, follow] if follow else lines
 
 
 def plain_step(cursor: str) -> str:

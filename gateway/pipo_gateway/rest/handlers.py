@@ -114,6 +114,10 @@ class Handlers:
         request = pipo_pb2.PurgeRequest(pipeline=asked.names["name"], **asked.fields)
         return answers.purged(await self._access.purge(request))
 
+    async def resolve(self, asked: Asked) -> Any:
+        request = pipo_pb2.ResolveRequest(pipeline=asked.names["name"], **asked.fields)
+        return answers.resolved(await self._access.resolve(request))
+
     async def list_versions(self, asked: Asked) -> Any:
         request = pipo_pb2.ListVersionsRequest(pipeline=asked.names["name"])
         return answers.versions(await self._access.list_versions(request))

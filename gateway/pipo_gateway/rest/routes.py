@@ -12,6 +12,14 @@ START_FILE: Fields = {"file": "text", **START, "name": "text", "source": "text",
 PUSH: Fields = {"data": "json", "source": "text", "input": "text"}
 ACK: Fields = {"packet_id": "text", "by": "text"}
 SELECTION: Fields = {"ids": "texts", "all": "flag", "by": "text"}
+RESOLVE: Fields = {
+    "ids": "texts",
+    "packet_id": "text",
+    "action": "text",
+    "by": "text",
+    "by_kind": "text",
+    "reason": "text",
+}
 PAGE: Fields = {"limit": "number", "after": "text"}
 DIFF: Fields = {"from": "text", "to": "text"}
 ROLLBACK: Fields = {"version": "version", "by": "text"}
@@ -47,6 +55,7 @@ def routes(do: Handlers) -> list[Route]:
         Route("GET", f"{ONE}/dlq", "dlq", fields=PAGE, handler=do.list_dead_letters),
         Route("POST", f"{ONE}/dlq/replay", "dlq replay", "operate", SELECTION, do.replay),
         Route("POST", f"{ONE}/dlq/purge", "dlq purge", "operate", SELECTION, do.purge),
+        Route("POST", f"{ONE}/resolve", "resolve", "operate", RESOLVE, do.resolve),
         Route(
             "GET",
             f"{ONE}/packets",
@@ -88,7 +97,7 @@ def routes(do: Handlers) -> list[Route]:
 
 def _not_built() -> list[Route]:
     edits = ("proposals", "proposals/{id}/apply", "proposals/{id}/reject")
-    posts = ("rerun", "resolve")
+    posts = ("rerun",)
     reads = ("graph", "activity", "proposals")
     return [
         Route("POST", "/api/engine/stop", "engine stop", "operate"),

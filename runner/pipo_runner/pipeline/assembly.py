@@ -41,6 +41,7 @@ from pipo_runner.pipeline.preparing import Preparer
 from pipo_runner.pipeline.pushing import Pushes
 from pipo_runner.pipeline.rates import MinuteRate
 from pipo_runner.pipeline.rendering import Settings
+from pipo_runner.pipeline.resolving import Resolutions
 from pipo_runner.pipeline.results import Results
 from pipo_runner.pipeline.scopes import Scopes
 from pipo_runner.pipeline.settling import Pending
@@ -296,6 +297,29 @@ def dead_letters(
         next_place=parts.intake.next_place,
         enqueue=parts.executor.enqueue,
         orders=orders,
+        clock=around.clock,
+        redact=around.redact,
+    )
+
+
+def resolutions(
+    name: str, around: Surroundings, parts: Parts, orders: Orders, *, may: Callable[[], None]
+) -> Resolutions:
+    """What decides over escalated units of the assembled parts."""
+
+    def agents_may() -> bool:
+        policy = around.plans.current().pipeline.agent
+        return policy is not None and policy.control
+
+    return Resolutions(
+        name=name,
+        journal=around.journal,
+        orders=orders,
+        may=may,
+        agents_may=agents_may,
+        pending=parts.pending,
+        next_place=parts.intake.next_place,
+        enqueue=parts.executor.enqueue,
         clock=around.clock,
         redact=around.redact,
     )

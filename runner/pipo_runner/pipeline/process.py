@@ -49,6 +49,7 @@ from pipo_runner.pipeline.assembly import (
     assemble,
     build_inputs,
     dead_letters,
+    resolutions,
 )
 from pipo_runner.pipeline.body_budget import BODIES_LIMIT, BodyBudget
 from pipo_runner.pipeline.downstream import Downstream
@@ -61,6 +62,7 @@ from pipo_runner.pipeline.outputs import Outputs
 from pipo_runner.pipeline.pausing import MANUAL, REQUESTED
 from pipo_runner.pipeline.plan import Plan
 from pipo_runner.pipeline.pushing import Pushes
+from pipo_runner.pipeline.resolving import Resolutions
 from pipo_runner.pipeline.resuming import loader, take_up
 from pipo_runner.pipeline.scopes import Scopes
 from pipo_runner.pipeline.secret_values import SecretValues
@@ -93,6 +95,7 @@ class PipelineProcess:
 
     parts: Parts
     dead_letters: DeadLetters
+    resolutions: Resolutions
     applying: Applying
 
     def __init__(
@@ -184,6 +187,9 @@ class PipelineProcess:
             prepare=self._prepare,
             may_replay=lambda: self._must_run("replay"),
             may_purge=lambda: self._must_run("purge", draining=True),
+        )
+        self.resolutions = resolutions(
+            self.name, around, self.parts, orders, may=lambda: self._must_run("resolve")
         )
         self.applying = Applying(
             name=self.name,

@@ -23,6 +23,7 @@ from pipo_runner.pipeline.handing import HandOvers
 from pipo_runner.pipeline.http_door import HttpDoor
 from pipo_runner.pipeline.operations import DeadLetters
 from pipo_runner.pipeline.pushing import Pushes
+from pipo_runner.pipeline.resolving import Resolutions
 from pipo_runner.pipeline.verification import Verifications
 
 RUNNER = "runner"
@@ -54,6 +55,9 @@ class Process(Protocol):
 
     @property
     def dead_letters(self) -> DeadLetters: ...
+
+    @property
+    def resolutions(self) -> Resolutions: ...
 
     @property
     def applying(self) -> Applying: ...
@@ -199,6 +203,18 @@ class PipelineServicer(pipeline_pb2_grpc.PipelineServicer):
     ) -> pipo_pb2.PurgeReply:
         done = await self._process.dead_letters.purge(request.ids, every=request.all, by=request.by)
         return to_proto.message(pipo_pb2.PurgeReply, done)
+
+    async def Resolve(
+        self, request: pipo_pb2.ResolveRequest, context: grpc.aio.ServicerContext
+    ) -> pipo_pb2.ResolveReply:
+        done = await self._process.resolutions.resolve(
+            request.ids or [request.packet_id],
+            action=request.action,
+            by=request.by,
+            by_kind=request.by_kind,
+            reason=request.reason,
+        )
+        return to_proto.message(pipo_pb2.ResolveReply, done)
 
     async def ListVersions(
         self, request: pipo_pb2.ListVersionsRequest, context: grpc.aio.ServicerContext

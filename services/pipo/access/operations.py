@@ -201,6 +201,13 @@ class Access:
             request.pipeline, lambda peer: peer.stub.Purge(request, timeout=ALL_TIMEOUT_S)
         )
 
+    async def resolve(self, request: pipo_pb2.ResolveRequest) -> pipo_pb2.ResolveReply:
+        """Answers once the resolution is journaled. Raises: as `replay`."""
+        requests.check_resolve(request)
+        return await self._routing.ask(
+            request.pipeline, lambda peer: peer.stub.Resolve(request, timeout=PUSH_TIMEOUT_S)
+        )
+
     # ── versions ─────────────────────────────────────────────────────────────
 
     async def list_versions(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pipo.errors import BadRequest
 from pipo.journal.versions import number_of
 from pipo.rpc.stubs import pipo_pb2
@@ -15,6 +17,8 @@ SOURCE_CHARS_MAX = 200
 TEXTS_CHARS_MAX = 8 * 1024 * 1024
 FILES_MAX = 256
 IDS_MAX = 1000
+RESOLUTIONS = ("retry", "dead_letter", "drop")
+KINDS = ("human", "agent")
 
 PACKET_STATES = (
     "accepted",
@@ -81,11 +85,19 @@ def check_selection(request: pipo_pb2.ReplayRequest | pipo_pb2.PurgeRequest) -> 
     if bool(request.ids) is request.all:
         given = "both ids and all are" if request.all else "neither ids nor all is"
         raise BadRequest(f"{given} given", hint="give one of them")
-    ids = set(request.ids)
-    if len(ids) > IDS_MAX:
-        raise BadRequest(f"{len(ids)} ids are given", hint=f"1 to {IDS_MAX}; `all` takes every one")
-    if "" in ids:
-        raise BadRequest("an id is empty", hint="ids are those of packets")
+    _ids(request.ids, f"1 to {IDS_MAX}; `all` takes every one")
+
+
+def check_resolve(request: pipo_pb2.ResolveRequest) -> None:
+    """What to do with whom, and who says so (edge 291)."""
+    _named(request.pipeline)
+    if bool(request.ids) is bool(request.packet_id):
+        given = "both ids and packet_id are" if request.ids else "neither ids nor packet_id is"
+        raise BadRequest(f"{given} given", hint="give one of them")
+    _ids(request.ids, f"1 to {IDS_MAX} at once")
+    _one_of("action", request.action, RESOLUTIONS)
+    if request.by_kind:
+        _one_of("by_kind", request.by_kind, KINDS)
 
 
 def check_list_versions(request: pipo_pb2.ListVersionsRequest) -> None:
@@ -137,6 +149,20 @@ def check_logs(request: pipo_pb2.LogsRequest) -> None:
     _limited("tail", request.tail)
     if request.after < 0:
         raise BadRequest(f"after is {request.after}", hint="a byte offset from an earlier answer")
+
+
+def _ids(given: Sequence[str], hint: str) -> None:
+    ids = set(given)
+    if len(ids) > IDS_MAX:
+        raise BadRequest(f"{len(ids)} ids are given", hint=hint)
+    if "" in ids:
+        raise BadRequest("an id is empty", hint="ids are those of packets")
+
+
+def _one_of(field: str, value: str, known: Sequence[str]) -> None:
+    if value not in known:
+        said = f"is {value[:100]!r}" if value else "is missing"
+        raise BadRequest(f"{field} {said}", hint=f"one of {', '.join(known)}")
 
 
 def _named(pipeline: str) -> None:

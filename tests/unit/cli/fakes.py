@@ -75,6 +75,10 @@ class Operations:
         found: pipo_pb2.PurgeReply = await self._answer("purge", request)
         return found
 
+    async def resolve(self, request: pipo_pb2.ResolveRequest) -> pipo_pb2.ResolveReply:
+        found: pipo_pb2.ResolveReply = await self._answer("resolve", request)
+        return found
+
     async def list_versions(
         self, request: pipo_pb2.ListVersionsRequest
     ) -> pipo_pb2.ListVersionsReply:

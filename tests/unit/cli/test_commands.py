@@ -173,6 +173,39 @@ def test_replay_and_purge_say_who(shell: Shell) -> None:
     assert (list(request.ids), request.all, request.by) == ([], True, "Ada")
 
 
+@pytest.mark.parametrize(
+    ("action", "head", "where", "last"),
+    [
+        ("retry", "retrying 1 packet(s) of sender", "shape", "follow them with pipo packets "),
+        ("dead_letter", "dead-lettered 1 packet(s) of sender", "dead_lettered", "pipo dlq sender "),
+        ("drop", "dropped 1 packet(s) of sender", "filtered", f"  {ID}  "),
+    ],
+)
+def test_a_resolution(shell: Shell, action: str, head: str, where: str, last: str) -> None:
+    node = "shape" if action == "retry" else None
+    unit = pipo_pb2.ResolvedUnit(packet_id=ID, state=where, node=node)
+    reply = pipo_pb2.ResolveReply(action=action, resolved=[unit])
+    words = ("resolve", "sender", ID, "--action", action, "--reason", "up")
+    code, out, _, operations = shell.run(*words, resolve=reply)
+    lines = out.splitlines()
+    assert (code, lines[0], lines[1]) == (0, head, f"  {ID}  → {where}")
+    assert lines[-1].startswith(last)
+    request = operations.asked[0][1]
+    assert (list(request.ids), request.action, request.reason) == ([ID], action, "up")
+    assert (request.by, request.by_kind) == (os_user(), "human")
+    _, out, _, operations = shell.run(*words, "--by", "Ada", "--json", resolve=reply)
+    assert json.loads(out)["resolved"] == [{"packet_id": ID, "state": where, "node": node}]
+    assert operations.asked[0][1].by == "Ada"
+
+
+@pytest.mark.parametrize(
+    "words", [(ID,), ("--action", "retry"), (ID, "--action", "skip")], ids=["what", "whom", "skip"]
+)
+def test_a_resolution_says_what_and_whom(shell: Shell, words: tuple[str, ...]) -> None:
+    code, out, _, operations = shell.run("resolve", "sender", *words)
+    assert (code, out, operations.asked) == (2, "", [])
+
+
 def test_a_history_and_a_diff(shell: Shell) -> None:
     reply = pipo_pb2.ListVersionsReply(source="journal")
     code, out, _, operations = shell.run("history", "sender", list_versions=reply)

@@ -216,6 +216,11 @@ class FakePipeline(pipeline_pb2_grpc.PipelineServicer):
         self._act(request)
         return pipo_pb2.PurgeReply(purged=1, packet_ids=["01P"])
 
+    async def Resolve(self, request: Any, context: Any) -> pipo_pb2.ResolveReply:
+        self._act(request)
+        unit = pipo_pb2.ResolvedUnit(packet_id="01P", state="processing", node="shape")
+        return pipo_pb2.ResolveReply(action=request.action, resolved=[unit])
+
     async def ListVersions(self, request: Any, context: Any) -> pipo_pb2.ListVersionsReply:
         self._act(request)
         one = pipo_pb2.Version(version=1, hash="h1", author="ada", files={"./a.py": "d1"})

@@ -63,6 +63,8 @@ async def test_each_operation_answers(
     replayed = await stub.Replay(pipo_pb2.ReplayRequest(**pipeline_of, ids=["01P"], by="Ada"))
     assert replayed.packets[0].units[0].node == "$output"
     assert (await stub.Purge(pipo_pb2.PurgeRequest(**pipeline_of, all=True))).purged == 1
+    decided = pipo_pb2.ResolveRequest(**pipeline_of, packet_id="01P", action="retry")
+    assert (await stub.Resolve(decided)).resolved[0].node == "shape"
     assert (await stub.Pause(pipo_pb2.PauseRequest(**pipeline_of))).state == "paused"
     assert (await stub.Resume(pipo_pb2.ResumeRequest(**pipeline_of))).already is True
     assert (await stub.Drain(pipo_pb2.DrainRequest(**pipeline_of))).state == "draining"

@@ -243,6 +243,51 @@ async def test_dead_letters_are_listed_replayed_and_purged(
     assert (list(pipeline.asked[2].ids), pipeline.asked[2].all) == ([], True)
 
 
+async def test_escalated_packets_are_resolved(
+    client: aiohttp.ClientSession, pipeline: FakePipeline
+) -> None:
+    asked = '{"ids": ["01P"], "action": "retry", "by": "Ada", "by_kind": "agent", "reason": "up"}'
+    status, told = await post(client, f"{ONE}/resolve", asked)
+    assert (status, told) == (
+        200,
+        {
+            "action": "retry",
+            "resolved": [{"packet_id": "01P", "state": "processing", "node": "shape"}],
+        },
+    )
+    await post(client, f"{ONE}/resolve", '{"packet_id": "01P:a", "action": "drop"}')
+    first, second = pipeline.asked
+    assert (list(first.ids), first.by, first.by_kind, first.reason) == (
+        ["01P"],
+        "Ada",
+        "agent",
+        "up",
+    )
+    assert (second.packet_id, second.action, second.by, second.by_kind) == ("01P:a", "drop", "", "")
+
+
+@pytest.mark.parametrize(
+    ("body", "error"),
+    [
+        ('{"ids": ["01P"]}', "action is missing"),
+        ('{"ids": ["01P"], "action": "skip"}', "action is 'skip'"),
+        ('{"action": "retry"}', "neither ids nor packet_id is given"),
+        ('{"ids": [], "action": "retry"}', "neither ids nor packet_id is given"),
+        ('{"ids": ["01P"], "packet_id": "01P", "action": "retry"}', "both ids and packet_id are"),
+        ('{"packet_id": "01P", "action": "retry", "by_kind": "cat"}', "by_kind is 'cat'"),
+        ('{"ids": [""], "action": "retry"}', "an id is empty"),
+        ('{"packet_id": "01P", "action": "retry", "all": true}', "unknown field 'all'"),
+    ],
+)
+async def test_a_resolution_names_what_and_whom(
+    client: aiohttp.ClientSession, pipeline: FakePipeline, body: str, error: str
+) -> None:
+    """Edge 291."""
+    status, told = await post(client, f"{ONE}/resolve", body)
+    assert (status, told["code"], pipeline.asked) == (400, "bad_request", [])
+    assert told["error"].startswith(error)
+
+
 @pytest.mark.parametrize("path", ["dlq/replay", "dlq/purge"])
 @pytest.mark.parametrize(
     ("body", "error"),

@@ -107,6 +107,11 @@ class PipelineStub:
                 request_serializer=pipo_dot_v1_dot_pipo__pb2.PurgeRequest.SerializeToString,
                 response_deserializer=pipo_dot_v1_dot_pipo__pb2.PurgeReply.FromString,
                 _registered_method=True)
+        self.Resolve = channel.unary_unary(
+                '/pipo.v1.Pipeline/Resolve',
+                request_serializer=pipo_dot_v1_dot_pipo__pb2.ResolveRequest.SerializeToString,
+                response_deserializer=pipo_dot_v1_dot_pipo__pb2.ResolveReply.FromString,
+                _registered_method=True)
         self.ListVersions = channel.unary_unary(
                 '/pipo.v1.Pipeline/ListVersions',
                 request_serializer=pipo_dot_v1_dot_pipo__pb2.ListVersionsRequest.SerializeToString,
@@ -260,6 +265,12 @@ class PipelineServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Resolve(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListVersions(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -407,6 +418,11 @@ def add_PipelineServicer_to_server(servicer, server):
                     servicer.Purge,
                     request_deserializer=pipo_dot_v1_dot_pipo__pb2.PurgeRequest.FromString,
                     response_serializer=pipo_dot_v1_dot_pipo__pb2.PurgeReply.SerializeToString,
+            ),
+            'Resolve': grpc.unary_unary_rpc_method_handler(
+                    servicer.Resolve,
+                    request_deserializer=pipo_dot_v1_dot_pipo__pb2.ResolveRequest.FromString,
+                    response_serializer=pipo_dot_v1_dot_pipo__pb2.ResolveReply.SerializeToString,
             ),
             'ListVersions': grpc.unary_unary_rpc_method_handler(
                     servicer.ListVersions,
@@ -847,6 +863,33 @@ class Pipeline:
             '/pipo.v1.Pipeline/Purge',
             pipo_dot_v1_dot_pipo__pb2.PurgeRequest.SerializeToString,
             pipo_dot_v1_dot_pipo__pb2.PurgeReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Resolve(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pipo.v1.Pipeline/Resolve',
+            pipo_dot_v1_dot_pipo__pb2.ResolveRequest.SerializeToString,
+            pipo_dot_v1_dot_pipo__pb2.ResolveReply.FromString,
             options,
             channel_credentials,
             insecure,

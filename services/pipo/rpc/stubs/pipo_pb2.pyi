@@ -1179,6 +1179,105 @@ class PurgeReply(_message.Message):
 Global___PurgeReply: _TypeAlias = PurgeReply  # noqa: Y015
 
 @_typing.final
+class ResolveRequest(_message.Message):
+    """Either `ids` or `packet_id`."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PIPELINE_FIELD_NUMBER: _builtins.int
+    IDS_FIELD_NUMBER: _builtins.int
+    PACKET_ID_FIELD_NUMBER: _builtins.int
+    ACTION_FIELD_NUMBER: _builtins.int
+    BY_FIELD_NUMBER: _builtins.int
+    BY_KIND_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    pipeline: _builtins.str
+    packet_id: _builtins.str
+    action: _builtins.str
+    """retry, dead_letter or drop."""
+    by: _builtins.str
+    """Who resolves, kept up to 200 characters; `api` when empty."""
+    by_kind: _builtins.str
+    """human or agent; human when empty."""
+    reason: _builtins.str
+    """Why, kept up to 2000 characters."""
+    @_builtins.property
+    def ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """1 to 1000 escalated packets, or copies of split ones: all of them are resolved, or none."""
+
+    def __init__(
+        self,
+        *,
+        pipeline: _builtins.str = ...,
+        ids: _abc.Iterable[_builtins.str] | None = ...,
+        packet_id: _builtins.str = ...,
+        action: _builtins.str = ...,
+        by: _builtins.str = ...,
+        by_kind: _builtins.str = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "by", b"by", "by_kind", b"by_kind", "ids", b"ids", "packet_id", b"packet_id", "pipeline", b"pipeline", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResolveRequest: _TypeAlias = ResolveRequest  # noqa: Y015
+
+@_typing.final
+class ResolveReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ACTION_FIELD_NUMBER: _builtins.int
+    RESOLVED_FIELD_NUMBER: _builtins.int
+    action: _builtins.str
+    @_builtins.property
+    def resolved(self) -> _containers.RepeatedCompositeFieldContainer[Global___ResolvedUnit]: ...
+    def __init__(
+        self,
+        *,
+        action: _builtins.str = ...,
+        resolved: _abc.Iterable[Global___ResolvedUnit] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "resolved", b"resolved"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResolveReply: _TypeAlias = ResolveReply  # noqa: Y015
+
+@_typing.final
+class ResolvedUnit(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PACKET_ID_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    NODE_FIELD_NUMBER: _builtins.int
+    packet_id: _builtins.str
+    """A packet, or a copy of one: `<packet_id>:<branch>`."""
+    state: _builtins.str
+    """Where the resolution has put it."""
+    node: _builtins.str
+    """The step that it goes on at: a node id, or `$output`."""
+    def __init__(
+        self,
+        *,
+        packet_id: _builtins.str = ...,
+        state: _builtins.str = ...,
+        node: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_node", b"_node", "node", b"node"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_node", b"_node", "node", b"node", "packet_id", b"packet_id", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__node: _TypeAlias = _typing.Literal["node"]  # noqa: Y015
+    _WhichOneofArgType__node: _TypeAlias = _typing.Literal["_node", b"_node"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__node) -> _WhichOneofReturnType__node | None: ...
+
+Global___ResolvedUnit: _TypeAlias = ResolvedUnit  # noqa: Y015
+
+@_typing.final
 class ListVersionsRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

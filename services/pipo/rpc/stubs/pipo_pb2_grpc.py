@@ -111,6 +111,11 @@ class PipoStub:
                 request_serializer=pipo_dot_v1_dot_pipo__pb2.PurgeRequest.SerializeToString,
                 response_deserializer=pipo_dot_v1_dot_pipo__pb2.PurgeReply.FromString,
                 _registered_method=True)
+        self.Resolve = channel.unary_unary(
+                '/pipo.v1.Pipo/Resolve',
+                request_serializer=pipo_dot_v1_dot_pipo__pb2.ResolveRequest.SerializeToString,
+                response_deserializer=pipo_dot_v1_dot_pipo__pb2.ResolveReply.FromString,
+                _registered_method=True)
         self.ListVersions = channel.unary_unary(
                 '/pipo.v1.Pipo/ListVersions',
                 request_serializer=pipo_dot_v1_dot_pipo__pb2.ListVersionsRequest.SerializeToString,
@@ -277,6 +282,13 @@ class PipoServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Resolve(self, request, context):
+        """Decides over escalated packets and copies.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListVersions(self, request, context):
         """Every version of a pipeline, newest first.
         """
@@ -431,6 +443,11 @@ def add_PipoServicer_to_server(servicer, server):
                     servicer.Purge,
                     request_deserializer=pipo_dot_v1_dot_pipo__pb2.PurgeRequest.FromString,
                     response_serializer=pipo_dot_v1_dot_pipo__pb2.PurgeReply.SerializeToString,
+            ),
+            'Resolve': grpc.unary_unary_rpc_method_handler(
+                    servicer.Resolve,
+                    request_deserializer=pipo_dot_v1_dot_pipo__pb2.ResolveRequest.FromString,
+                    response_serializer=pipo_dot_v1_dot_pipo__pb2.ResolveReply.SerializeToString,
             ),
             'ListVersions': grpc.unary_unary_rpc_method_handler(
                     servicer.ListVersions,
@@ -894,6 +911,33 @@ class Pipo:
             '/pipo.v1.Pipo/Purge',
             pipo_dot_v1_dot_pipo__pb2.PurgeRequest.SerializeToString,
             pipo_dot_v1_dot_pipo__pb2.PurgeReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Resolve(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pipo.v1.Pipo/Resolve',
+            pipo_dot_v1_dot_pipo__pb2.ResolveRequest.SerializeToString,
+            pipo_dot_v1_dot_pipo__pb2.ResolveReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -66,6 +66,8 @@ class PipoStub:
     """Puts dead letters back in flight, at the step that they failed at."""
     Purge: _grpc.UnaryUnaryMultiCallable[_pipo_pb2.PurgeRequest, _pipo_pb2.PurgeReply]
     """Deletes dead letters for good; one event of each stays."""
+    Resolve: _grpc.UnaryUnaryMultiCallable[_pipo_pb2.ResolveRequest, _pipo_pb2.ResolveReply]
+    """Decides over escalated packets and copies."""
     ListVersions: _grpc.UnaryUnaryMultiCallable[_pipo_pb2.ListVersionsRequest, _pipo_pb2.ListVersionsReply]
     """Every version of a pipeline, newest first."""
     GetVersion: _grpc.UnaryUnaryMultiCallable[_pipo_pb2.GetVersionRequest, _pipo_pb2.VersionText]
@@ -124,6 +126,8 @@ class PipoAsyncStub(PipoStub):
     """Puts dead letters back in flight, at the step that they failed at."""
     Purge: _aio.UnaryUnaryMultiCallable[_pipo_pb2.PurgeRequest, _pipo_pb2.PurgeReply]  # type: ignore[assignment]
     """Deletes dead letters for good; one event of each stays."""
+    Resolve: _aio.UnaryUnaryMultiCallable[_pipo_pb2.ResolveRequest, _pipo_pb2.ResolveReply]  # type: ignore[assignment]
+    """Decides over escalated packets and copies."""
     ListVersions: _aio.UnaryUnaryMultiCallable[_pipo_pb2.ListVersionsRequest, _pipo_pb2.ListVersionsReply]  # type: ignore[assignment]
     """Every version of a pipeline, newest first."""
     GetVersion: _aio.UnaryUnaryMultiCallable[_pipo_pb2.GetVersionRequest, _pipo_pb2.VersionText]  # type: ignore[assignment]
@@ -269,6 +273,14 @@ class PipoServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_pipo_pb2.PurgeReply, _abc.Awaitable[_pipo_pb2.PurgeReply]]:
         """Deletes dead letters for good; one event of each stays."""
+
+    @_abc_1.abstractmethod
+    def Resolve(
+        self,
+        request: _pipo_pb2.ResolveRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pipo_pb2.ResolveReply, _abc.Awaitable[_pipo_pb2.ResolveReply]]:
+        """Decides over escalated packets and copies."""
 
     @_abc_1.abstractmethod
     def ListVersions(

@@ -32,7 +32,12 @@ from pipo.lang.model import Pipeline
 from pipo.lang.texts import Texts
 from pipo.payload import encode
 from pipo.telemetry.redaction import Redactor
-from pipo_runner.pipeline.assembly import Surroundings, assemble, dead_letters
+from pipo_runner.pipeline.assembly import (
+    Surroundings,
+    assemble,
+    dead_letters,
+    resolutions,
+)
 from pipo_runner.pipeline.body_budget import BodyBudget
 from pipo_runner.pipeline.orders import Orders
 from pipo_runner.pipeline.scopes import Scopes
@@ -460,6 +465,9 @@ class Rig:
             prepare=self._prepare,
             may_replay=self._may,
             may_purge=self._may,
+        )
+        self.resolutions = resolutions(
+            "people", self.around, self.parts, self.orders, may=self._may
         )
         if opened:
             self.parts.admission.open()
