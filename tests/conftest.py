@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.seed_coverage import SeedCoverage
 
+HERE = Path(__file__).resolve().parent
 # Later ones take longer: most failures show in the first minute.
 LAST = ("slow", "crash", "compose")
 # A landed change must not turn red over an example that it has nothing to do with: a run draws
@@ -42,6 +45,25 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     ours = parser.getgroup("pipo", "the parts of a run (tests/suite.py)")
     ours.addoption("--part", choices=("together", *APART), help="only tests that may run so")
     ours.addoption("--seed-log", type=Path, help="where the count goes instead of the terminal")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """Imports all tests, each worker beginning at another place.
+
+    Each of them needs all; a fresh checkout has to rewrite their asserts first, which takes longer
+    than all the rest and is written down. So each worker finds what another has done already.
+    """
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "")
+    if not worker or session.config.args != session.config.getini("testpaths"):
+        return
+    count = int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
+    files = sorted(HERE.rglob("test_*.py"))
+    first = len(files) * int(worker.removeprefix("gw")) // count
+    for file in files[first:] + files[:first]:
+        # What is wrong with one is told when it is collected.
+        with suppress(Exception, pytest.skip.Exception):
+            importlib.import_module(".".join(file.relative_to(HERE.parent).with_suffix("").parts))
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
