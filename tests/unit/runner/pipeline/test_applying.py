@@ -33,7 +33,8 @@ from pipo_runner.pipeline.plan import Plan
 from pipo_runner.pipeline.versions import Edition, Plans, added
 from tests.unit.journal.conftest import open_quick
 from tests.unit.journal.packets import accepted
-from tests.unit.runner.pipeline.rig import AT, FakeClock, until
+from tests.unit.runner.pipeline.rig import AT, FakeClock
+from tests.unit.runner.pipeline.test_servicer import soon
 
 FIRST = """pipo: 1
 name: people
@@ -155,7 +156,7 @@ async def test_an_applied_text_is_in_force_once_it_is_on_disk(running: Running) 
     """Edges 11 and 343: whatever began before keeps the version that it began with."""
     running.ledger.hold = True
     asked = asyncio.create_task(running.apply(SECOND))
-    await until(lambda: running.ledger.waiting)
+    await soon(lambda: running.ledger.waiting)
     assert (running.current, running.ready, running.in_force) == (1, [2], [])
     running.ledger.land()
     assert await asked == Applied(2, 1, True, 0, [])
@@ -179,12 +180,12 @@ async def test_an_apply_whose_asker_goes_away_comes_into_force_all_the_same(
 ) -> None:
     running.ledger.hold = True
     asked = asyncio.create_task(running.apply(SECOND))
-    await until(lambda: running.ledger.waiting)
+    await soon(lambda: running.ledger.waiting)
     asked.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asked
     running.ledger.land()
-    await until(lambda: running.in_force)
+    await soon(lambda: running.in_force)
     assert running.current == 2
 
 
@@ -193,7 +194,7 @@ async def test_two_at_once_are_refused(running: Running) -> None:
     running.ledger.hold = True
     made = running.make()
     first = asyncio.create_task(made.apply(SECOND, {}, by="", reason=""))
-    await until(lambda: running.ledger.waiting)
+    await soon(lambda: running.ledger.waiting)
     with pytest.raises(InvalidState, match="another version of people is being applied"):
         await made.rollback("1", by="")
     running.ledger.hold = False
@@ -205,7 +206,7 @@ async def test_two_at_once_are_refused(running: Running) -> None:
 async def test_a_commit_that_fails_leaves_the_version_before(running: Running) -> None:
     running.ledger.hold = True
     asked = asyncio.create_task(running.apply(SECOND))
-    await until(lambda: running.ledger.waiting)
+    await soon(lambda: running.ledger.waiting)
     running.ledger.waiting.pop()[1](Unavailable("the journal failed"))
     with pytest.raises(Unavailable):
         await asked

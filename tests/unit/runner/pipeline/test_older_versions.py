@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pipo import collector
+from pipo.connectors import registry as connectors
 from pipo.errors import InvalidState
 from pipo.journal import versions
 from pipo_runner.pipeline import process as process_module
@@ -99,14 +101,37 @@ async def test_a_packet_is_written_where_its_version_began(house: House) -> None
     await house.end()
 
 
-async def test_an_apply_opens_what_its_nodes_need(house: House) -> None:
+class Watched:
+    """A step that notes that it was opened."""
+
+    def __init__(self, step: Any, opened: list[str], name: str) -> None:
+        self._step, self._opened, self._name = step, opened, name
+
+    def __getattr__(self, key: str) -> Any:
+        return getattr(self._step, key)
+
+    async def open(self) -> None:
+        self._opened.append(self._name)
+        await self._step.open()
+
+
+async def test_an_apply_opens_what_its_nodes_need(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[str] = []
+    build = connectors.build_step
+    monkeypatch.setattr(
+        connectors,
+        "build_step",
+        lambda role, name, context: Watched(build(role, name, context), opened, name),
+    )
     process = await house.start(BODY)
     source = house.file.read_text().replace(
         "output: { from: shape",
         "  note: { from: shape, tap: file, with: { path: ./notes.jsonl } }\noutput: { from: note",
     )
     assert (await process.applying.apply(source, {}, by="", reason="")).version == 2
-    assert process.version == 2
+    assert (process.version, opened) == (2, ["file"])
     assert await house.settled(await house.push()) == "delivered"
     assert (house.folder / "notes.jsonl").read_text().count("\n") == 1
     await house.end()
