@@ -8,6 +8,9 @@ since its edges hold parts of the value.
 In logs, errors, hints and answers a value is masked wherever it stands (`text`,
 `value`). A packet's own data is masked only where a whole text equals a value
 (`data`): otherwise a short secret would riddle what people sent.
+
+What is made fit for people is made fit for UTF-8 as well: half of a surrogate pair, which an
+expression can cut out of a text, stands as its escape. No journal or socket could take it.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ _UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz012
 _BASE64_LENGTH_MIN = 6
 # A key in several lines is masked line by line, as logs print it.
 _LINE_LENGTH_MIN = 8
+_HALVES = re.compile("[\ud800-\udfff]")
 
 
 class Redactor:
@@ -51,7 +55,9 @@ class Redactor:
         self._coded = _any_of({form: re.escape(form) for form in coded})
 
     def text(self, text: str) -> str:
-        """`text` with every secret in it masked."""
+        """`text` with every secret in it masked, as UTF-8 can hold it."""
+        if not text.isascii() and _HALVES.search(text):
+            text = text.encode("utf-8", "backslashreplace").decode()
         if self._plain is None:
             return text
         masked = self._plain.sub(MASK, text)

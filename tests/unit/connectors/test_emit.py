@@ -11,11 +11,12 @@ from pipo.clock import SystemClock
 from pipo.connectors import registry
 from pipo.connectors.contract import Context, Refused, StepCall
 from pipo.journal.states import OWN_EVENTS
+from pipo.telemetry.redaction import Redactor
 
 
 def emitted(**settings: Any) -> list[tuple[str, Any]]:
     context = Context(
-        "p", Path(), SystemClock(), lambda *a, **k: None, mask=lambda t: t.replace("s3cret", "***")
+        "p", Path(), SystemClock(), lambda *a, **k: None, mask=Redactor(["s3cret"]).text
     )
     step = registry.build_step("tap", "emit", context)
     assert step.pure
@@ -55,3 +56,7 @@ def test_a_detail_fits_in_one_message() -> None:
     assert emitted(event="e", detail="x" * (512 * 1024 - 2))
     with pytest.raises(Refused, match="an event carries up to 512 KB"):
         emitted(event="e", detail="x" * (512 * 1024 - 1))
+
+
+def test_half_an_emoji_in_a_detail_stands_as_its_escape() -> None:
+    assert emitted(event="e", detail={"at": ["\ud83d"]}) == [("e", {"at": ["\\ud83d"]})]

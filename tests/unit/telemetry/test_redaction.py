@@ -76,3 +76,11 @@ def test_values_are_masked_in_keys_too() -> None:
 
 def test_packet_data_is_masked_only_where_it_equals_a_secret() -> None:
     assert Redactor(["a"]).data({"name": "ada", "x": "a"}) == {"name": "ada", "x": "***"}
+
+
+@pytest.mark.parametrize("values", [[], [SECRET]])
+def test_half_of_a_surrogate_pair_stands_as_its_escape(values: list[str]) -> None:
+    # `data.text[0]` is one, where the text begins with an emoji.
+    shown = Redactor(values).text("é \ud83d and 😀 \ude00")
+    assert shown == "é \\ud83d and 😀 \\ude00"
+    assert shown.encode().decode() == shown

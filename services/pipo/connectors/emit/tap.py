@@ -14,6 +14,7 @@ from pipo import payload
 from pipo.connectors.contract import Context, Refused, Step, StepCall
 from pipo.journal.states import OWN_EVENTS
 from pipo.lang.printing import mixed_text
+from pipo.telemetry.redaction import mapped
 
 NAME_CHARACTERS = 100
 # An event travels in one message, of 1 MiB at most, with others around it.
@@ -39,7 +40,7 @@ class EmitTap:
     def run(self, call: StepCall) -> None:
         """Raises: Refused, for a name that no event may have, or too much detail."""
         name = _name(call.settings["event"], self._mask)
-        detail = call.settings.get("detail")
+        detail = mapped(call.settings.get("detail"), self._mask)
         size = len(payload.encode(detail))
         if size > DETAIL_BYTES:
             raise Refused(

@@ -96,3 +96,9 @@ def test_a_message_is_cut_behind_the_redaction() -> None:
     assert len(masked) == MESSAGE_CHARS_MAX
     assert masked.endswith("x**…")
     assert told("as it is", same) == "as it is"
+
+
+def test_a_message_with_half_an_emoji_can_be_journaled() -> None:
+    error = error_with("cut ${data[0]}", {"data": "😀"}, Redactor().text)
+    assert error.message == "cut \\ud83d"
+    assert '"message":"cut \\\\ud83d"' in error.json()
