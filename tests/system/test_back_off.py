@@ -101,8 +101,8 @@ def signalled(stack: Stack, sent: signal.Signals) -> None:
         now = {name: stack.pipeline_pid(name) for name in PIPELINES}
         return all(now[name] not in (None, before[name]) for name in PIPELINES)
 
-    wait_for(again, deadline_s=60.0, what=lambda: f"they run again\n{stack.output()}")
-    wait_for(lambda: all(stack.stats(name) for name in PIPELINES), deadline_s=60.0)
+    wait_for(again, deadline_s=150.0, what=lambda: f"they run again\n{stack.output()}")
+    wait_for(lambda: all(stack.stats(name) for name in PIPELINES), deadline_s=150.0)
 
 
 def due(stack: Stack, name: str) -> list[Any]:
@@ -147,7 +147,7 @@ def test_what_is_left_of_a_wait_is_waited_for(stack: Stack, receiver: Receiver) 
     the_same(stack, waits, shown, ids)
     assert [len(receiver.at(f"/{name}")) for name in ("asked", "sent")] == [1, 1]
 
-    assert settled(stack, "soon", ids["soon"], deadline_s=60.0)["state"] == "delivered"
+    assert settled(stack, "soon", ids["soon"], deadline_s=150.0)["state"] == "delivered"
     first, second = receiver.at("/soon")
     assert second.at - first.at >= SHORT_S
 

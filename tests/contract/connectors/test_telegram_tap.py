@@ -33,7 +33,7 @@ async def tap(tmp_path: Path, api: Receiver) -> AsyncIterator[TelegramTap]:
     home = Home(tmp_path)
     bots = {"default": "main", "bots": {"main": {"token": TOKEN, "api": api.url}}}
     home.bots_file.write_text(json.dumps({"telegram": bots}))
-    made = TelegramTap(context(tmp_path, home=home), timeout_s=2.0)
+    made = TelegramTap(context(tmp_path, home=home))
     await made.open()
     yield made
     await made.close()
