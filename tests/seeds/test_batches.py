@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -91,9 +92,14 @@ BEFORE = {
 }
 
 
+NUMBERS = count()
+
+
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    with running(tmp_path_factory.mktemp("batches"), PIPELINES, before=BEFORE) as made:
+    config = "engine:\n  restart: { backoff: 200ms }\n"
+    folder = tmp_path_factory.mktemp("batches")
+    with running(folder, PIPELINES, config=config, before=BEFORE) as made:
         yield made
 
 
@@ -393,113 +399,115 @@ def test_a_batch_of_a_hundred_thousand(stack: Stack) -> None:
 
 
 @pytest.fixture
-def alone(tmp_path: Path) -> Iterator[Stack]:
-    """A stack for one pipeline that a test stops or kills."""
-    made = Stack(tmp_path, config="engine:\n  restart: { backoff: 200ms }\n")
-    try:
-        yield made
-    finally:
-        made.kill_all()
+def name(stack: Stack) -> Iterator[str]:
+    """What a pipeline is called that one test has for itself, stops or kills, and leaves stopped."""
+    name = f"waits-{next(NUMBERS)}"
+    yield name
+    stack.request(f"/api/pipelines/{name}/stop", b'{"now": true}')
 
 
-WAITS = "pipo: 1\nname: waits\n" + batched("waits", "size: 100, within: 1h")
+def waits(name: str) -> str:
+    return f"pipo: 1\nname: {name}\n" + batched(name, "size: 100, within: 1h")
 
 
-def _with_three(alone: Stack, text: str = WAITS) -> list[str]:
-    alone.start(alone.write("waits.pipo", text))
-    ids = push_all(alone, "waits", *({"n": n} for n in range(3)))
-    journal = journal_of(alone.home, "waits")
+def _with_three(stack: Stack, name: str, more: str = "") -> list[str]:
+    path = stack.write(f"{name}.pipo", waits(name) + more)
+    assert stack.pipo("start", str(path)).returncode == 0
+    ids = push_all(stack, name, *({"n": n} for n in range(3)))
+    journal = journal_of(stack.home, name)
     waiting = "SELECT count(*) FROM units WHERE cursor = '$batch'"
     wait_for(lambda: query(journal, waiting) == [[3]], what="three wait")
     return ids
 
 
-def _stopped(stack: Stack) -> None:
-    wait_for(lambda: stack.get("/api/pipelines/waits")["state"] == "stopped", what="it stops")
+def _stopped(stack: Stack, name: str) -> None:
+    wait_for(lambda: stack.get(f"/api/pipelines/{name}")["state"] == "stopped", what="it stops")
 
 
 @pytest.mark.seed("O073")
 @pytest.mark.parametrize("words", [("pause",), ("stop",), ("stop", "--now")], ids="-".join)
-def test_pause_and_stop_flush_at_once(alone: Stack, words: tuple[str, ...]) -> None:
-    _with_three(alone)
+def test_pause_and_stop_flush_at_once(stack: Stack, name: str, words: tuple[str, ...]) -> None:
+    _with_three(stack, name)
     word, *more = words
-    assert alone.pipo(word, "waits", *more).returncode == 0
+    assert stack.pipo(word, name, *more).returncode == 0
     wait_for(
-        lambda: alone.workspace.joinpath("waits.db").exists() and len(numbers(alone, "waits")) == 3
+        lambda: stack.workspace.joinpath(f"{name}.db").exists() and len(numbers(stack, name)) == 3
     )
     if word == "stop":
-        _stopped(alone)
-    journal = journal_of(alone.home, "waits")
+        _stopped(stack, name)
+    journal = journal_of(stack.home, name)
     states = "SELECT state, group_size FROM units"
     wait_for(lambda: query(journal, states) == [["delivered", 3]] * 3, what="they are delivered")
 
 
 @pytest.mark.seed("O073")
-def test_what_a_pause_flushes_is_looked_for_after_it(alone: Stack) -> None:
+def test_what_a_pause_flushes_is_looked_for_after_it(stack: Stack, name: str) -> None:
     """Decision 35, edge 150: only `ack` and `none` settle with the write."""
-    ids = _with_three(alone, WAITS + SEEN)
-    assert alone.pipo("pause", "waits").returncode == 0
-    journal = journal_of(alone.home, "waits")
+    ids = _with_three(stack, name, SEEN)
+    assert stack.pipo("pause", name).returncode == 0
+    journal = journal_of(stack.home, name)
     states = "SELECT state, group_size FROM units"
     wait_for(lambda: query(journal, states) == [["verifying", 3]] * 3, what="they are written")
-    assert numbers(alone, "waits") == [0, 1, 2]
-    assert events(alone, "waits", "packet.delivered") == []
-    assert alone.pipo("resume", "waits").returncode == 0
-    assert [settled(alone, "waits", one)["state"] for one in ids] == ["delivered"] * 3
+    assert numbers(stack, name) == [0, 1, 2]
+    assert events(stack, name, "packet.delivered") == []
+    assert stack.pipo("resume", name).returncode == 0
+    assert [settled(stack, name, one)["state"] for one in ids] == ["delivered"] * 3
 
 
 @pytest.mark.seed("O073")
-def test_what_a_stop_flushes_is_looked_for_at_the_next_start(alone: Stack) -> None:
+def test_what_a_stop_flushes_is_looked_for_at_the_next_start(stack: Stack, name: str) -> None:
     """Edge 151: verified then, and not written again."""
-    ids = _with_three(alone, WAITS + SEEN)
-    assert alone.pipo("stop", "waits", "--now").returncode == 0
-    _stopped(alone)
-    assert numbers(alone, "waits") == [0, 1, 2]
-    found = query(journal_of(alone.home, "waits"), "SELECT DISTINCT state FROM units")
+    ids = _with_three(stack, name, SEEN)
+    assert stack.pipo("stop", name, "--now").returncode == 0
+    _stopped(stack, name)
+    assert numbers(stack, name) == [0, 1, 2]
+    found = query(journal_of(stack.home, name), "SELECT DISTINCT state FROM units")
     assert found in ([["verifying"]], [["delivered"]])
-    assert alone.pipo("start", "waits").returncode == 0
-    wait_for(lambda: alone.stats("waits") or None)
-    assert [settled(alone, "waits", one)["state"] for one in ids] == ["delivered"] * 3
-    assert sizes(alone, "waits") == [3, 3, 3]
+    assert stack.pipo("start", name).returncode == 0
+    wait_for(lambda: stack.stats(name) or None)
+    assert [settled(stack, name, one)["state"] for one in ids] == ["delivered"] * 3
+    assert sizes(stack, name) == [3, 3, 3]
 
 
 @pytest.mark.seed("O074")
-def test_a_stop_waits_two_seconds_for_a_flush_and_the_next_start_does_it(alone: Stack) -> None:
-    database = alone.workspace / "waits.db"
+def test_a_stop_waits_two_seconds_for_a_flush_and_the_next_start_does_it(
+    stack: Stack, name: str
+) -> None:
+    database = stack.workspace / f"{name}.db"
     run_sql(database, "CREATE TABLE t (packet_id TEXT PRIMARY KEY, n INTEGER)")
-    ids = _with_three(alone)
+    ids = _with_three(stack, name)
     with _lock(database):
-        assert alone.pipo("stop", "waits", "--now").returncode == 0
-        _stopped(alone)
+        assert stack.pipo("stop", name, "--now").returncode == 0
+        _stopped(stack, name)
         # The database is waited for for 5 s, and then the attempt has failed; but for a stop.
-        assert events(alone, "waits", "step.retry") == []
-        found = query(journal_of(alone.home, "waits"), "SELECT id, cursor, state FROM units")
+        assert events(stack, name, "step.retry") == []
+        found = query(journal_of(stack.home, name), "SELECT id, cursor, state FROM units")
         assert sorted(found) == [[one, "$batch", "writing"] for one in sorted(ids)]
-    assert alone.pipo("start", "waits").returncode == 0
-    wait_for(lambda: alone.stats("waits") or None)
-    assert numbers(alone, "waits") == []
-    assert alone.pipo("stop", "waits").returncode == 0
-    _stopped(alone)
-    assert numbers(alone, "waits") == [0, 1, 2]
-    assert sizes(alone, "waits") == [3] * 3
+    assert stack.pipo("start", name).returncode == 0
+    wait_for(lambda: stack.stats(name) or None)
+    assert numbers(stack, name) == []
+    assert stack.pipo("stop", name).returncode == 0
+    _stopped(stack, name)
+    assert numbers(stack, name) == [0, 1, 2]
+    assert sizes(stack, name) == [3] * 3
 
 
 @pytest.mark.seed("O077")
-def test_each_version_is_batched_by_itself(alone: Stack) -> None:
+def test_each_version_is_batched_by_itself(stack: Stack, name: str) -> None:
     """A changed file is a new version at the next start; the packets of the old one stay its own."""
-    _with_three(alone)
-    pid = alone.pipeline_pid("waits")
+    _with_three(stack, name)
+    pid = stack.pipeline_pid(name)
     assert pid is not None
-    alone.write("waits.pipo", WAITS.replace("table: t", "table: later").replace("100", "3"))
+    stack.write(f"{name}.pipo", waits(name).replace("table: t", "table: later").replace("100", "3"))
     os.kill(pid, signal.SIGKILL)
-    wait_for(lambda: alone.pipeline_pid("waits") not in (None, pid))
-    wait_for(lambda: alone.stats("waits") or None)
-    push_all(alone, "waits", *({"n": n} for n in range(3, 6)))
+    wait_for(lambda: stack.pipeline_pid(name) not in (None, pid))
+    wait_for(lambda: stack.stats(name) or None)
+    push_all(stack, name, *({"n": n} for n in range(3, 6)))
     later = "SELECT n FROM later ORDER BY n"
-    database = alone.workspace / "waits.db"
+    database = stack.workspace / f"{name}.db"
     wait_for(lambda: database.exists() and query(database, later) == [[3], [4], [5]])
-    assert alone.stats("waits")["pending"] == 3
-    assert alone.pipo("stop", "waits").returncode == 0
-    _stopped(alone)
-    assert numbers(alone, "waits") == [0, 1, 2]
-    assert sizes(alone, "waits") == [3] * 6
+    assert stack.stats(name)["pending"] == 3
+    assert stack.pipo("stop", name).returncode == 0
+    _stopped(stack, name)
+    assert numbers(stack, name) == [0, 1, 2]
+    assert sizes(stack, name) == [3] * 6
