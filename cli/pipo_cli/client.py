@@ -60,6 +60,8 @@ class Operations(Protocol):
 
     async def purge(self, request: pipo_pb2.PurgeRequest) -> pipo_pb2.PurgeReply: ...
 
+    async def rerun(self, request: pipo_pb2.RerunRequest) -> pipo_pb2.RerunReply: ...
+
     async def resolve(self, request: pipo_pb2.ResolveRequest) -> pipo_pb2.ResolveReply: ...
 
     async def list_versions(
@@ -140,6 +142,9 @@ class GatewayOperations:
 
     async def purge(self, request: pipo_pb2.PurgeRequest) -> pipo_pb2.PurgeReply:
         return await _asked(self._stub.Purge(request))
+
+    async def rerun(self, request: pipo_pb2.RerunRequest) -> pipo_pb2.RerunReply:
+        return await _asked(self._stub.Rerun(request))
 
     async def resolve(self, request: pipo_pb2.ResolveRequest) -> pipo_pb2.ResolveReply:
         return await _asked(self._stub.Resolve(request))

@@ -144,6 +144,12 @@ class PipoServicer(pipo_pb2_grpc.PipoServicer):
         self._who(context).require("operate", request.pipeline)
         return await self._access.purge(request)
 
+    async def Rerun(
+        self, request: pipo_pb2.RerunRequest, context: grpc.aio.ServicerContext
+    ) -> pipo_pb2.RerunReply:
+        self._who(context).require("operate", request.pipeline)
+        return await self._access.rerun(request)
+
     async def Resolve(
         self, request: pipo_pb2.ResolveRequest, context: grpc.aio.ServicerContext
     ) -> pipo_pb2.ResolveReply:

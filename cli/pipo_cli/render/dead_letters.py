@@ -36,7 +36,7 @@ def page(
 def replayed(name: str, reply: pipo_pb2.ReplayReply) -> list[str]:
     lines = [f"replayed {count(reply.replayed)} packet(s) from the dead-letter queue of {name}"]
     lines += [f"  {packet.packet_id}  → {_steps(packet.units)}" for packet in reply.packets]
-    lines += [*_unlisted(reply.replayed, len(reply.packets)), *_skipped(reply.skipped)]
+    lines += [*unlisted(reply.replayed, len(reply.packets)), *skipped_lines(reply.skipped)]
     if reply.replayed:
         lines.append(f"follow them with pipo packets {name} or pipo inspect {name} <id>")
     return lines
@@ -46,8 +46,8 @@ def purged(name: str, reply: pipo_pb2.PurgeReply) -> list[str]:
     return [
         f"purged {count(reply.purged)} packet(s) from the dead-letter queue of {name}",
         *(f"  {packet_id}" for packet_id in reply.packet_ids),
-        *_unlisted(reply.purged, len(reply.packet_ids)),
-        *_skipped(reply.skipped),
+        *unlisted(reply.purged, len(reply.packet_ids)),
+        *skipped_lines(reply.skipped),
     ]
 
 
@@ -71,10 +71,12 @@ def _steps(units: Iterable[pipo_pb2.ReplayedUnit]) -> str:
     return ", ".join(parts)
 
 
-def _unlisted(total: int, shown: int) -> list[str]:
+def unlisted(total: int, shown: int) -> list[str]:
+    """How many a list leaves out."""
     return [f"  and {count(total - shown)} more"] if total > shown else []
 
 
-def _skipped(skipped: Iterable[pipo_pb2.SkippedPacket]) -> list[str]:
+def skipped_lines(skipped: Iterable[pipo_pb2.SkippedPacket]) -> list[str]:
+    """Those that were left, and why."""
     lines = [f"  {one.packet_id}  {one_line(one.reason)}" for one in skipped]
     return ["skipped:", *lines] if lines else []

@@ -114,6 +114,11 @@ class Handlers:
         request = pipo_pb2.PurgeRequest(pipeline=asked.names["name"], **asked.fields)
         return answers.purged(await self._access.purge(request))
 
+    async def rerun(self, asked: Asked) -> Any:
+        _count(asked, "last")
+        request = pipo_pb2.RerunRequest(pipeline=asked.names["name"], **asked.fields)
+        return answers.rerun(await self._access.rerun(request))
+
     async def resolve(self, asked: Asked) -> Any:
         request = pipo_pb2.ResolveRequest(pipeline=asked.names["name"], **asked.fields)
         return answers.resolved(await self._access.resolve(request))
@@ -196,6 +201,13 @@ def _limit(asked: Asked, key: str = "limit") -> int:
     if key in asked.fields and not 1 <= value <= 1000:
         raise BadRequest(f"{key} is {value}", hint=f"{key} is a whole number from 1 to 1000")
     return value
+
+
+def _count(asked: Asked, key: str) -> None:
+    """Raises: BadRequest, for a count that was said and is none, which a message takes for absent."""
+    value: int = asked.fields.get(key, 1)
+    if not 1 <= value < 2**63:
+        raise BadRequest(f"{key} is {value}", hint=f"{key} is a whole number from 1")
 
 
 def _built(asked: Asked) -> None:

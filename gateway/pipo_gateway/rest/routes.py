@@ -12,6 +12,16 @@ START_FILE: Fields = {"file": "text", **START, "name": "text", "source": "text",
 PUSH: Fields = {"data": "json", "source": "text", "input": "text"}
 ACK: Fields = {"packet_id": "text", "by": "text"}
 SELECTION: Fields = {"ids": "texts", "all": "flag", "by": "text"}
+RERUN: Fields = {
+    "from": "text",
+    "ids": "texts",
+    "last": "number",
+    "since": "text",
+    "all": "flag",
+    "current": "flag",
+    "dry": "flag",
+    "by": "text",
+}
 RESOLVE: Fields = {
     "ids": "texts",
     "packet_id": "text",
@@ -55,6 +65,7 @@ def routes(do: Handlers) -> list[Route]:
         Route("GET", f"{ONE}/dlq", "dlq", fields=PAGE, handler=do.list_dead_letters),
         Route("POST", f"{ONE}/dlq/replay", "dlq replay", "operate", SELECTION, do.replay),
         Route("POST", f"{ONE}/dlq/purge", "dlq purge", "operate", SELECTION, do.purge),
+        Route("POST", f"{ONE}/rerun", "rerun", "operate", RERUN, do.rerun),
         Route("POST", f"{ONE}/resolve", "resolve", "operate", RESOLVE, do.resolve),
         Route(
             "GET",
@@ -97,11 +108,9 @@ def routes(do: Handlers) -> list[Route]:
 
 def _not_built() -> list[Route]:
     edits = ("proposals", "proposals/{id}/apply", "proposals/{id}/reject")
-    posts = ("rerun",)
     reads = ("graph", "activity", "proposals")
     return [
         Route("POST", "/api/engine/stop", "engine stop", "operate"),
-        *(Route("POST", f"{ONE}/{path}", _words(path), "operate") for path in posts),
         *(Route("POST", f"{ONE}/{path}", _words(path), "edit") for path in edits),
         *(Route("GET", f"{ONE}/{path}", _words(path)) for path in reads),
         Route("GET", "/api/agent-budget", "agent-budget"),

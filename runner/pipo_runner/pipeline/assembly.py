@@ -41,6 +41,7 @@ from pipo_runner.pipeline.preparing import Preparer
 from pipo_runner.pipeline.pushing import Pushes
 from pipo_runner.pipeline.rates import MinuteRate
 from pipo_runner.pipeline.rendering import Settings
+from pipo_runner.pipeline.reruns import Reruns
 from pipo_runner.pipeline.resolving import Resolutions
 from pipo_runner.pipeline.results import Results
 from pipo_runner.pipeline.scopes import Scopes
@@ -318,6 +319,33 @@ def resolutions(
         may=may,
         agents_may=agents_may,
         pending=parts.pending,
+        next_place=parts.intake.next_place,
+        enqueue=parts.executor.enqueue,
+        clock=around.clock,
+        redact=around.redact,
+    )
+
+
+def reruns(
+    name: str,
+    around: Surroundings,
+    parts: Parts,
+    orders: Orders,
+    *,
+    prepare: Callable[[set[int]], Awaitable[None]],
+    may: Callable[[], None],
+) -> Reruns:
+    """What takes settled packets of the assembled parts up again."""
+    return Reruns(
+        name=name,
+        journal=around.journal,
+        orders=orders,
+        plans=around.plans,
+        manifests=connectors.manifests(),
+        prepare=prepare,
+        may=may,
+        pending=parts.pending,
+        take_places=parts.admission.take_again,
         next_place=parts.intake.next_place,
         enqueue=parts.executor.enqueue,
         clock=around.clock,

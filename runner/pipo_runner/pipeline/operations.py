@@ -39,6 +39,7 @@ from pipo_runner.pipeline.orders import (
     MovedUnit,
     Orders,
     SkippedPacket,
+    join,
     splits_of,
     taken_up,
 )
@@ -218,11 +219,7 @@ class DeadLetters:
         reach("dlq.after_replay_commit")
         self._take_places(len(revived))
         for one in revived:
-            for split in one.splits:
-                self._pending.add_split(split)
-            for unit in one.units:
-                self._pending.add(unit)
-                self._enqueue(unit)
+            join(one.units, one.splits, self._pending, self._enqueue)
 
     # ── purge ────────────────────────────────────────────────────────────────
 

@@ -25,7 +25,7 @@ from pipo.journal.rows import Rows
 from pipo.journal.sheet import IllegalChange
 from pipo.journal.units import UnitStanding
 from pipo.payload import decode_own
-from pipo_runner.pipeline.settling import Split
+from pipo_runner.pipeline.settling import Pending, Split
 from pipo_runner.pipeline.timers import Timers
 from pipo_runner.pipeline.units import UNLOADED, Unit
 
@@ -149,6 +149,20 @@ def taken_up(
         ack_by=unit.ack_by,
         upstream=None if unit.upstream is None else decode_own(unit.upstream),
     )
+
+
+def join(
+    moving: Sequence[Unit],
+    splits: Sequence[Split],
+    pending: Pending,
+    enqueue: Callable[[Unit], None],
+) -> None:
+    """What is taken up of one packet is pending and ready from now on."""
+    for split in splits:
+        pending.add_split(split)
+    for unit in moving:
+        pending.add(unit)
+        enqueue(unit)
 
 
 def splits_of(family: Family, moving: Sequence[UnitStanding]) -> list[Split]:

@@ -49,6 +49,7 @@ from pipo_runner.pipeline.assembly import (
     assemble,
     build_inputs,
     dead_letters,
+    reruns,
     resolutions,
 )
 from pipo_runner.pipeline.body_budget import BODIES_LIMIT, BodyBudget
@@ -62,6 +63,7 @@ from pipo_runner.pipeline.outputs import Outputs
 from pipo_runner.pipeline.pausing import MANUAL, REQUESTED
 from pipo_runner.pipeline.plan import Plan
 from pipo_runner.pipeline.pushing import Pushes
+from pipo_runner.pipeline.reruns import Reruns
 from pipo_runner.pipeline.resolving import Resolutions
 from pipo_runner.pipeline.resuming import loader, take_up
 from pipo_runner.pipeline.scopes import Scopes
@@ -95,6 +97,7 @@ class PipelineProcess:
 
     parts: Parts
     dead_letters: DeadLetters
+    reruns: Reruns
     resolutions: Resolutions
     applying: Applying
 
@@ -187,6 +190,14 @@ class PipelineProcess:
             prepare=self._prepare,
             may_replay=lambda: self._must_run("replay"),
             may_purge=lambda: self._must_run("purge", draining=True),
+        )
+        self.reruns = reruns(
+            self.name,
+            around,
+            self.parts,
+            orders,
+            prepare=self._prepare,
+            may=lambda: self._must_run("rerun"),
         )
         self.resolutions = resolutions(
             self.name, around, self.parts, orders, may=lambda: self._must_run("resolve")

@@ -23,6 +23,7 @@ from pipo_runner.pipeline.handing import HandOvers
 from pipo_runner.pipeline.http_door import HttpDoor
 from pipo_runner.pipeline.operations import DeadLetters
 from pipo_runner.pipeline.pushing import Pushes
+from pipo_runner.pipeline.reruns import Reruns, Wanted, since_of
 from pipo_runner.pipeline.resolving import Resolutions
 from pipo_runner.pipeline.verification import Verifications
 
@@ -55,6 +56,9 @@ class Process(Protocol):
 
     @property
     def dead_letters(self) -> DeadLetters: ...
+
+    @property
+    def reruns(self) -> Reruns: ...
 
     @property
     def resolutions(self) -> Resolutions: ...
@@ -203,6 +207,21 @@ class PipelineServicer(pipeline_pb2_grpc.PipelineServicer):
     ) -> pipo_pb2.PurgeReply:
         done = await self._process.dead_letters.purge(request.ids, every=request.all, by=request.by)
         return to_proto.message(pipo_pb2.PurgeReply, done)
+
+    async def Rerun(
+        self, request: pipo_pb2.RerunRequest, context: grpc.aio.ServicerContext
+    ) -> pipo_pb2.RerunReply:
+        from_ = getattr(request, "from")
+        wanted = Wanted(
+            from_,
+            list(request.ids),
+            request.last or None,
+            since_of(request.since),
+            request.current,
+            request.by,
+        )
+        done = await self._process.reruns.rerun(wanted, dry=request.dry)
+        return to_proto.message(pipo_pb2.RerunReply, done, **{"from": from_})
 
     async def Resolve(
         self, request: pipo_pb2.ResolveRequest, context: grpc.aio.ServicerContext

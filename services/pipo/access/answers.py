@@ -96,6 +96,10 @@ def purged(reply: pipo_pb2.PurgeReply) -> Answer:
     return to_value(reply)
 
 
+def rerun(reply: pipo_pb2.RerunReply) -> Answer:
+    return to_value(reply)
+
+
 def resolved(reply: pipo_pb2.ResolveReply) -> Answer:
     return to_value(reply)
 

@@ -201,6 +201,13 @@ class Access:
             request.pipeline, lambda peer: peer.stub.Purge(request, timeout=ALL_TIMEOUT_S)
         )
 
+    async def rerun(self, request: pipo_pb2.RerunRequest) -> pipo_pb2.RerunReply:
+        """Answers once the rerun is journaled, or with the plan. Raises: as `replay`."""
+        requests.check_rerun(request)
+        return await self._routing.ask(
+            request.pipeline, lambda peer: peer.stub.Rerun(request, timeout=ALL_TIMEOUT_S)
+        )
+
     async def resolve(self, request: pipo_pb2.ResolveRequest) -> pipo_pb2.ResolveReply:
         """Answers once the resolution is journaled. Raises: as `replay`."""
         requests.check_resolve(request)

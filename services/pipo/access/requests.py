@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from pipo.errors import BadRequest
 from pipo.journal.versions import number_of
+from pipo.lang import durations
 from pipo.rpc.stubs import pipo_pb2
 
 PAGE_MAX = 1000
@@ -86,6 +87,27 @@ def check_selection(request: pipo_pb2.ReplayRequest | pipo_pb2.PurgeRequest) -> 
         given = "both ids and all are" if request.all else "neither ids nor all is"
         raise BadRequest(f"{given} given", hint="give one of them")
     _ids(request.ids, f"1 to {IDS_MAX}; `all` takes every one")
+
+
+def check_rerun(request: pipo_pb2.RerunRequest) -> None:
+    """From where, and which packets: ids, all, or the last, those since, or both (edge 276)."""
+    _named(request.pipeline)
+    if not getattr(request, "from"):
+        raise BadRequest("from is missing", hint="name a node that the packets passed, or output")
+    if request.last < 0:
+        raise BadRequest(f"last is {request.last}", hint="a whole number from 1")
+    given = [field for field in ("ids", "all", "last", "since") if getattr(request, field)]
+    if len(given) != 1 and given != ["last", "since"]:
+        said = f"{' and '.join(given)} are given" if given else "no packets are named"
+        raise BadRequest(said, hint="give one of ids, last, since and all; last goes with since")
+    _ids(request.ids, f"1 to {IDS_MAX}; `all` takes every one")
+    if request.since:
+        try:
+            durations.parse(request.since)
+        except ValueError as error:
+            raise BadRequest(
+                f"since: {error}", hint="say how far back, like 30m, 24h or 7d"
+            ) from error
 
 
 def check_resolve(request: pipo_pb2.ResolveRequest) -> None:

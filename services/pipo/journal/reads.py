@@ -57,6 +57,7 @@ __all__ = [
     "packets",
     "standing_of",
     "trace",
+    "ulid_time",
 ]
 
 PAGE_MAX: Final = 1000
@@ -248,9 +249,10 @@ ORDER BY seq DESC LIMIT coalesce((SELECT patched + 1 FROM units WHERE id = ?), 0
 async def data_of(rows: Rows, unit: str) -> bytes | None:
     """A unit's data as it stands now; None where retention cleared it or no such unit is."""
     births, steps = await rows.together((UNIT_BIRTH, (unit,)), (UNIT_PATCHES, (unit, unit)))
-    if not births or births[0][0] is None:
+    if not births or (births[0][0] is None and not steps):
         return None
-    return patches.fold(births[0][0], [row[0] for row in reversed(steps)])
+    # Beside a rerun retention may have cleared what came before: the rerun's value is whole.
+    return patches.fold(births[0][0] or b"null", [row[0] for row in reversed(steps)])
 
 
 # ── events ───────────────────────────────────────────────────────────────────
@@ -319,7 +321,7 @@ async def last_delivery_at(rows: Rows) -> int | None:
 async def in_per_min(rows: Rows, now_ms: int) -> int:
     """How many packets were accepted in the last 60 s."""
     since = max(0, now_ms - 60_000)
-    found: int = (await rows.rows(ACCEPTED_SINCE, (_ulid_time(since),)))[0][0]
+    found: int = (await rows.rows(ACCEPTED_SINCE, (ulid_time(since),)))[0][0]
     return found
 
 
@@ -358,7 +360,7 @@ def _check_limit(limit: int) -> None:
         raise BadRequest(f"limit is {limit}", hint=f"1 to {PAGE_MAX}")
 
 
-def _ulid_time(at_ms: int) -> str:
+def ulid_time(at_ms: int) -> str:
     """The smallest ULID of a time."""
     letters = ""
     for _ in range(10):

@@ -75,6 +75,10 @@ class Operations:
         found: pipo_pb2.PurgeReply = await self._answer("purge", request)
         return found
 
+    async def rerun(self, request: pipo_pb2.RerunRequest) -> pipo_pb2.RerunReply:
+        found: pipo_pb2.RerunReply = await self._answer("rerun", request)
+        return found
+
     async def resolve(self, request: pipo_pb2.ResolveRequest) -> pipo_pb2.ResolveReply:
         found: pipo_pb2.ResolveReply = await self._answer("resolve", request)
         return found

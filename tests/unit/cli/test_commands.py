@@ -173,6 +173,52 @@ def test_replay_and_purge_say_who(shell: Shell) -> None:
     assert (list(request.ids), request.all, request.by) == ([], True, "Ada")
 
 
+def test_a_rerun_is_dry_without_yes(shell: Shell) -> None:
+    from_: dict[str, Any] = {"from": "shape"}
+    reply = pipo_pb2.RerunReply(dry=True, **from_)
+    words: tuple[str, ...] = (
+        "rerun",
+        "sender",
+        "--from",
+        "shape",
+        "--last",
+        "2",
+        "--since",
+        "1h",
+        "--current",
+    )
+    code, out, _, operations = shell.run(*words, rerun=reply)
+    assert (code, out) == (
+        0,
+        "plan: rerun 0 packet(s) of sender from 'shape', each on its own version\n",
+    )
+    request = operations.asked[0][1]
+    assert (getattr(request, "from"), request.last, request.since) == ("shape", 2, "1h")
+    assert (request.current, request.dry, request.by) == (True, True, os_user())
+    words = ("rerun", "sender", ID, "01X", "--from", "output", "--yes", "--by", "Ada", "--json")
+    _, out, _, operations = shell.run(*words, rerun=reply)
+    told = json.loads(out)
+    assert (told["from"], told["rerun"], told["skipped_count"]) == ("shape", 0, 0)
+    request = operations.asked[0][1]
+    assert (list(request.ids), request.dry, request.by) == ([ID, "01X"], False, "Ada")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        (ID,),
+        ("--from", "shape"),
+        ("--from", "shape", ID, "--all"),
+        ("--from", "shape", "--all", "--last", "2"),
+        ("--from", "shape", ID, "--since", "1h"),
+        ("--from", "shape", "--last", "0"),
+    ],
+)
+def test_a_rerun_says_from_where_and_which(shell: Shell, words: tuple[str, ...]) -> None:
+    code, out, _, operations = shell.run("rerun", "sender", *words)
+    assert (code, out, operations.asked) == (2, "", [])
+
+
 @pytest.mark.parametrize(
     ("action", "head", "where", "last"),
     [

@@ -216,6 +216,27 @@ class FakePipeline(pipeline_pb2_grpc.PipelineServicer):
         self._act(request)
         return pipo_pb2.PurgeReply(purged=1, packet_ids=["01P"])
 
+    async def Rerun(self, request: Any, context: Any) -> pipo_pb2.RerunReply:
+        self._act(request)
+        return pipo_pb2.RerunReply(
+            dry=request.dry,
+            rerun=1,
+            packets=[
+                pipo_pb2.RerunPacket(
+                    packet_id="01P",
+                    version=2,
+                    units=[pipo_pb2.ReplayedUnit(id="01P", node="shape")],
+                )
+            ],
+            skipped=[pipo_pb2.SkippedPacket(packet_id="01Q", reason="it never reached 'shape'")],
+            skipped_count=1,
+            path=[
+                pipo_pb2.RerunStep(step="shape", kind="transform: map"),
+                pipo_pb2.RerunStep(step="output", kind="output: sqlite", effect="write"),
+            ],
+            **{"from": getattr(request, "from")},
+        )
+
     async def Resolve(self, request: Any, context: Any) -> pipo_pb2.ResolveReply:
         self._act(request)
         unit = pipo_pb2.ResolvedUnit(packet_id="01P", state="processing", node="shape")

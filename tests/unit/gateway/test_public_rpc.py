@@ -63,6 +63,9 @@ async def test_each_operation_answers(
     replayed = await stub.Replay(pipo_pb2.ReplayRequest(**pipeline_of, ids=["01P"], by="Ada"))
     assert replayed.packets[0].units[0].node == "$output"
     assert (await stub.Purge(pipo_pb2.PurgeRequest(**pipeline_of, all=True))).purged == 1
+    from_: dict[str, Any] = {"from": "shape"}
+    again = pipo_pb2.RerunRequest(**pipeline_of, **from_, all=True)
+    assert (await stub.Rerun(again)).packets[0].units[0].node == "shape"
     decided = pipo_pb2.ResolveRequest(**pipeline_of, packet_id="01P", action="retry")
     assert (await stub.Resolve(decided)).resolved[0].node == "shape"
     assert (await stub.Pause(pipo_pb2.PauseRequest(**pipeline_of))).state == "paused"

@@ -243,6 +243,70 @@ async def test_dead_letters_are_listed_replayed_and_purged(
     assert (list(pipeline.asked[2].ids), pipeline.asked[2].all) == ([], True)
 
 
+async def test_packets_are_rerun(client: aiohttp.ClientSession, pipeline: FakePipeline) -> None:
+    asked = (
+        '{"from": "shape", "last": 2, "since": "24h", "current": true, "dry": true, "by": "Ada"}'
+    )
+    status, told = await post(client, f"{ONE}/rerun", asked)
+    assert (status, told) == (
+        200,
+        {
+            "from": "shape",
+            "dry": True,
+            "rerun": 1,
+            "packets": [
+                {"packet_id": "01P", "version": 2, "units": [{"id": "01P", "node": "shape"}]}
+            ],
+            "skipped": [{"packet_id": "01Q", "reason": "it never reached 'shape'"}],
+            "skipped_count": 1,
+            "path": [
+                {"step": "shape", "kind": "transform: map", "effect": None},
+                {"step": "output", "kind": "output: sqlite", "effect": "write"},
+            ],
+            "current": None,
+        },
+    )
+    await post(client, f"{ONE}/rerun", '{"from": "output", "ids": ["01P", "01Q"]}')
+    await post(client, f"{ONE}/rerun", '{"from": "output", "all": true}')
+    first, named, every = pipeline.asked
+    assert (first.last, first.since, first.current, first.dry, first.by) == (
+        2,
+        "24h",
+        True,
+        True,
+        "Ada",
+    )
+    assert (list(named.ids), named.dry, named.all) == (["01P", "01Q"], False, False)
+    assert (list(every.ids), every.all) == ([], True)
+
+
+@pytest.mark.parametrize(
+    ("body", "error"),
+    [
+        ('{"all": true}', "from is missing"),
+        ('{"from": "shape"}', "no packets are named"),
+        ('{"from": "shape", "ids": []}', "no packets are named"),
+        ('{"from": "shape", "ids": ["01P"], "all": true}', "ids and all are given"),
+        ('{"from": "shape", "ids": ["01P"], "since": "1h"}', "ids and since are given"),
+        ('{"from": "shape", "all": true, "last": 2}', "all and last are given"),
+        ('{"from": "shape", "last": 0}', "last is 0"),
+        ('{"from": "shape", "last": -1}', "last is -1"),
+        ('{"from": "shape", "last": 99999999999999999999}', "last is 99999999999999999999"),
+        ('{"from": "shape", "since": "soon"}', "since: 'soon' is not a duration"),
+        ('{"from": "shape", "since": ""}', "no packets are named"),
+        ('{"from": "shape", "ids": [""]}', "an id is empty"),
+        ('{"from": "shape", "all": true, "yes": true}', "unknown field 'yes'"),
+    ],
+)
+async def test_a_rerun_names_a_node_and_packets(
+    client: aiohttp.ClientSession, pipeline: FakePipeline, body: str, error: str
+) -> None:
+    """Edge 276."""
+    status, told = await post(client, f"{ONE}/rerun", body)
+    assert (status, told["code"], pipeline.asked) == (400, "bad_request", [])
+    assert told["error"].startswith(error)
+
+
 async def test_escalated_packets_are_resolved(
     client: aiohttp.ClientSession, pipeline: FakePipeline
 ) -> None:
@@ -524,7 +588,6 @@ async def test_routes(client: aiohttp.ClientSession, pipeline: FakePipeline) -> 
 @pytest.mark.parametrize(
     ("path", "operation"),
     [
-        (f"{ONE}/rerun", "rerun"),
         ("/api/engine/stop", "engine stop"),
         (f"{ONE}/proposals", "proposals"),
     ],

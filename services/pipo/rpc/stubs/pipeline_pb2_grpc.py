@@ -107,6 +107,11 @@ class PipelineStub:
                 request_serializer=pipo_dot_v1_dot_pipo__pb2.PurgeRequest.SerializeToString,
                 response_deserializer=pipo_dot_v1_dot_pipo__pb2.PurgeReply.FromString,
                 _registered_method=True)
+        self.Rerun = channel.unary_unary(
+                '/pipo.v1.Pipeline/Rerun',
+                request_serializer=pipo_dot_v1_dot_pipo__pb2.RerunRequest.SerializeToString,
+                response_deserializer=pipo_dot_v1_dot_pipo__pb2.RerunReply.FromString,
+                _registered_method=True)
         self.Resolve = channel.unary_unary(
                 '/pipo.v1.Pipeline/Resolve',
                 request_serializer=pipo_dot_v1_dot_pipo__pb2.ResolveRequest.SerializeToString,
@@ -265,6 +270,12 @@ class PipelineServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Rerun(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Resolve(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -418,6 +429,11 @@ def add_PipelineServicer_to_server(servicer, server):
                     servicer.Purge,
                     request_deserializer=pipo_dot_v1_dot_pipo__pb2.PurgeRequest.FromString,
                     response_serializer=pipo_dot_v1_dot_pipo__pb2.PurgeReply.SerializeToString,
+            ),
+            'Rerun': grpc.unary_unary_rpc_method_handler(
+                    servicer.Rerun,
+                    request_deserializer=pipo_dot_v1_dot_pipo__pb2.RerunRequest.FromString,
+                    response_serializer=pipo_dot_v1_dot_pipo__pb2.RerunReply.SerializeToString,
             ),
             'Resolve': grpc.unary_unary_rpc_method_handler(
                     servicer.Resolve,
@@ -863,6 +879,33 @@ class Pipeline:
             '/pipo.v1.Pipeline/Purge',
             pipo_dot_v1_dot_pipo__pb2.PurgeRequest.SerializeToString,
             pipo_dot_v1_dot_pipo__pb2.PurgeReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Rerun(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pipo.v1.Pipeline/Rerun',
+            pipo_dot_v1_dot_pipo__pb2.RerunRequest.SerializeToString,
+            pipo_dot_v1_dot_pipo__pb2.RerunReply.FromString,
             options,
             channel_credentials,
             insecure,

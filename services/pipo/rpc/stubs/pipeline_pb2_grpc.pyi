@@ -57,6 +57,7 @@ class PipelineStub:
     ListDeadLetters: _grpc.UnaryUnaryMultiCallable[_pipo_pb2.ListDeadLettersRequest, _pipo_pb2.ListPacketsReply]
     Replay: _grpc.UnaryUnaryMultiCallable[_pipo_pb2.ReplayRequest, _pipo_pb2.ReplayReply]
     Purge: _grpc.UnaryUnaryMultiCallable[_pipo_pb2.PurgeRequest, _pipo_pb2.PurgeReply]
+    Rerun: _grpc.UnaryUnaryMultiCallable[_pipo_pb2.RerunRequest, _pipo_pb2.RerunReply]
     Resolve: _grpc.UnaryUnaryMultiCallable[_pipo_pb2.ResolveRequest, _pipo_pb2.ResolveReply]
     ListVersions: _grpc.UnaryUnaryMultiCallable[_pipo_pb2.ListVersionsRequest, _pipo_pb2.ListVersionsReply]
     GetVersion: _grpc.UnaryUnaryMultiCallable[_pipo_pb2.GetVersionRequest, _pipo_pb2.VersionText]
@@ -95,6 +96,7 @@ class PipelineAsyncStub(PipelineStub):
     ListDeadLetters: _aio.UnaryUnaryMultiCallable[_pipo_pb2.ListDeadLettersRequest, _pipo_pb2.ListPacketsReply]  # type: ignore[assignment]
     Replay: _aio.UnaryUnaryMultiCallable[_pipo_pb2.ReplayRequest, _pipo_pb2.ReplayReply]  # type: ignore[assignment]
     Purge: _aio.UnaryUnaryMultiCallable[_pipo_pb2.PurgeRequest, _pipo_pb2.PurgeReply]  # type: ignore[assignment]
+    Rerun: _aio.UnaryUnaryMultiCallable[_pipo_pb2.RerunRequest, _pipo_pb2.RerunReply]  # type: ignore[assignment]
     Resolve: _aio.UnaryUnaryMultiCallable[_pipo_pb2.ResolveRequest, _pipo_pb2.ResolveReply]  # type: ignore[assignment]
     ListVersions: _aio.UnaryUnaryMultiCallable[_pipo_pb2.ListVersionsRequest, _pipo_pb2.ListVersionsReply]  # type: ignore[assignment]
     GetVersion: _aio.UnaryUnaryMultiCallable[_pipo_pb2.GetVersionRequest, _pipo_pb2.VersionText]  # type: ignore[assignment]
@@ -214,6 +216,13 @@ class PipelineServicer(metaclass=_abc_1.ABCMeta):
         request: _pipo_pb2.PurgeRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_pipo_pb2.PurgeReply, _abc.Awaitable[_pipo_pb2.PurgeReply]]: ...
+
+    @_abc_1.abstractmethod
+    def Rerun(
+        self,
+        request: _pipo_pb2.RerunRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pipo_pb2.RerunReply, _abc.Awaitable[_pipo_pb2.RerunReply]]: ...
 
     @_abc_1.abstractmethod
     def Resolve(

@@ -1179,6 +1179,167 @@ class PurgeReply(_message.Message):
 Global___PurgeReply: _TypeAlias = PurgeReply  # noqa: Y015
 
 @_typing.final
+class RerunRequest(_message.Message):
+    """Either `ids`, or `all`, or `last`, `since` or both."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PIPELINE_FIELD_NUMBER: _builtins.int
+    FROM_FIELD_NUMBER: _builtins.int
+    IDS_FIELD_NUMBER: _builtins.int
+    LAST_FIELD_NUMBER: _builtins.int
+    SINCE_FIELD_NUMBER: _builtins.int
+    ALL_FIELD_NUMBER: _builtins.int
+    CURRENT_FIELD_NUMBER: _builtins.int
+    DRY_FIELD_NUMBER: _builtins.int
+    BY_FIELD_NUMBER: _builtins.int
+    pipeline: _builtins.str
+    last: _builtins.int
+    """The newest so many that can be rerun."""
+    since: _builtins.str
+    """Those received so long ago or later, such as `24h`."""
+    all: _builtins.bool
+    """Every one that can be rerun."""
+    current: _builtins.bool
+    """On the version in force, for good; otherwise each runs on its own."""
+    dry: _builtins.bool
+    """Only the plan: nothing is changed."""
+    by: _builtins.str
+    """Who reruns, kept up to 200 characters; `api` when empty."""
+    @_builtins.property
+    def ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """1 to 1000 packets: all of them are rerun, or none."""
+
+    def __init__(
+        self,
+        *,
+        pipeline: _builtins.str = ...,
+        ids: _abc.Iterable[_builtins.str] | None = ...,
+        last: _builtins.int = ...,
+        since: _builtins.str = ...,
+        all: _builtins.bool = ...,
+        current: _builtins.bool = ...,
+        dry: _builtins.bool = ...,
+        by: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["all", b"all", "by", b"by", "current", b"current", "dry", b"dry", "from", b"from", "ids", b"ids", "last", b"last", "pipeline", b"pipeline", "since", b"since"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RerunRequest: _TypeAlias = RerunRequest  # noqa: Y015
+
+@_typing.final
+class RerunReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FROM_FIELD_NUMBER: _builtins.int
+    DRY_FIELD_NUMBER: _builtins.int
+    RERUN_FIELD_NUMBER: _builtins.int
+    PACKETS_FIELD_NUMBER: _builtins.int
+    SKIPPED_FIELD_NUMBER: _builtins.int
+    SKIPPED_COUNT_FIELD_NUMBER: _builtins.int
+    PATH_FIELD_NUMBER: _builtins.int
+    CURRENT_FIELD_NUMBER: _builtins.int
+    dry: _builtins.bool
+    rerun: _builtins.int
+    """How many packets run again, or would."""
+    skipped_count: _builtins.int
+    current: _builtins.int
+    """The version that the packets are pinned to anew, with `current`."""
+    @_builtins.property
+    def packets(self) -> _containers.RepeatedCompositeFieldContainer[Global___RerunPacket]:
+        """At most 100 of them, in the order of the ids, else the newest first."""
+
+    @_builtins.property
+    def skipped(self) -> _containers.RepeatedCompositeFieldContainer[Global___SkippedPacket]:
+        """Those that were passed over and why; at most 100."""
+
+    @_builtins.property
+    def path(self) -> _containers.RepeatedCompositeFieldContainer[Global___RerunStep]:
+        """The steps that run again."""
+
+    def __init__(
+        self,
+        *,
+        dry: _builtins.bool = ...,
+        rerun: _builtins.int = ...,
+        packets: _abc.Iterable[Global___RerunPacket] | None = ...,
+        skipped: _abc.Iterable[Global___SkippedPacket] | None = ...,
+        skipped_count: _builtins.int = ...,
+        path: _abc.Iterable[Global___RerunStep] | None = ...,
+        current: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_current", b"_current", "current", b"current"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_current", b"_current", "current", b"current", "dry", b"dry", "from", b"from", "packets", b"packets", "path", b"path", "rerun", b"rerun", "skipped", b"skipped", "skipped_count", b"skipped_count"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__current: _TypeAlias = _typing.Literal["current"]  # noqa: Y015
+    _WhichOneofArgType__current: _TypeAlias = _typing.Literal["_current", b"_current"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__current) -> _WhichOneofReturnType__current | None: ...
+
+Global___RerunReply: _TypeAlias = RerunReply  # noqa: Y015
+
+@_typing.final
+class RerunPacket(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PACKET_ID_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    UNITS_FIELD_NUMBER: _builtins.int
+    packet_id: _builtins.str
+    version: _builtins.int
+    """What it runs on."""
+    @_builtins.property
+    def units(self) -> _containers.RepeatedCompositeFieldContainer[Global___ReplayedUnit]:
+        """What runs again: the packet itself, or those of its copies that passed the node."""
+
+    def __init__(
+        self,
+        *,
+        packet_id: _builtins.str = ...,
+        version: _builtins.int = ...,
+        units: _abc.Iterable[Global___ReplayedUnit] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["packet_id", b"packet_id", "units", b"units", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RerunPacket: _TypeAlias = RerunPacket  # noqa: Y015
+
+@_typing.final
+class RerunStep(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STEP_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    EFFECT_FIELD_NUMBER: _builtins.int
+    step: _builtins.str
+    kind: _builtins.str
+    """Such as `transform: map`."""
+    effect: _builtins.str
+    """What running it again means outside: spend, external or write; absent for a pure step."""
+    def __init__(
+        self,
+        *,
+        step: _builtins.str = ...,
+        kind: _builtins.str = ...,
+        effect: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_effect", b"_effect", "effect", b"effect"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_effect", b"_effect", "effect", b"effect", "kind", b"kind", "step", b"step"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__effect: _TypeAlias = _typing.Literal["effect"]  # noqa: Y015
+    _WhichOneofArgType__effect: _TypeAlias = _typing.Literal["_effect", b"_effect"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__effect) -> _WhichOneofReturnType__effect | None: ...
+
+Global___RerunStep: _TypeAlias = RerunStep  # noqa: Y015
+
+@_typing.final
 class ResolveRequest(_message.Message):
     """Either `ids` or `packet_id`."""
 

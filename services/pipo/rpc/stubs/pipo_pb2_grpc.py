@@ -111,6 +111,11 @@ class PipoStub:
                 request_serializer=pipo_dot_v1_dot_pipo__pb2.PurgeRequest.SerializeToString,
                 response_deserializer=pipo_dot_v1_dot_pipo__pb2.PurgeReply.FromString,
                 _registered_method=True)
+        self.Rerun = channel.unary_unary(
+                '/pipo.v1.Pipo/Rerun',
+                request_serializer=pipo_dot_v1_dot_pipo__pb2.RerunRequest.SerializeToString,
+                response_deserializer=pipo_dot_v1_dot_pipo__pb2.RerunReply.FromString,
+                _registered_method=True)
         self.Resolve = channel.unary_unary(
                 '/pipo.v1.Pipo/Resolve',
                 request_serializer=pipo_dot_v1_dot_pipo__pb2.ResolveRequest.SerializeToString,
@@ -282,6 +287,13 @@ class PipoServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Rerun(self, request, context):
+        """Puts packets that ended well back in flight, at a node that they passed; or tells the plan.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Resolve(self, request, context):
         """Decides over escalated packets and copies.
         """
@@ -443,6 +455,11 @@ def add_PipoServicer_to_server(servicer, server):
                     servicer.Purge,
                     request_deserializer=pipo_dot_v1_dot_pipo__pb2.PurgeRequest.FromString,
                     response_serializer=pipo_dot_v1_dot_pipo__pb2.PurgeReply.SerializeToString,
+            ),
+            'Rerun': grpc.unary_unary_rpc_method_handler(
+                    servicer.Rerun,
+                    request_deserializer=pipo_dot_v1_dot_pipo__pb2.RerunRequest.FromString,
+                    response_serializer=pipo_dot_v1_dot_pipo__pb2.RerunReply.SerializeToString,
             ),
             'Resolve': grpc.unary_unary_rpc_method_handler(
                     servicer.Resolve,
@@ -911,6 +928,33 @@ class Pipo:
             '/pipo.v1.Pipo/Purge',
             pipo_dot_v1_dot_pipo__pb2.PurgeRequest.SerializeToString,
             pipo_dot_v1_dot_pipo__pb2.PurgeReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Rerun(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pipo.v1.Pipo/Rerun',
+            pipo_dot_v1_dot_pipo__pb2.RerunRequest.SerializeToString,
+            pipo_dot_v1_dot_pipo__pb2.RerunReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -66,6 +66,8 @@ class PipoStub:
     """Puts dead letters back in flight, at the step that they failed at."""
     Purge: _grpc.UnaryUnaryMultiCallable[_pipo_pb2.PurgeRequest, _pipo_pb2.PurgeReply]
     """Deletes dead letters for good; one event of each stays."""
+    Rerun: _grpc.UnaryUnaryMultiCallable[_pipo_pb2.RerunRequest, _pipo_pb2.RerunReply]
+    """Puts packets that ended well back in flight, at a node that they passed; or tells the plan."""
     Resolve: _grpc.UnaryUnaryMultiCallable[_pipo_pb2.ResolveRequest, _pipo_pb2.ResolveReply]
     """Decides over escalated packets and copies."""
     ListVersions: _grpc.UnaryUnaryMultiCallable[_pipo_pb2.ListVersionsRequest, _pipo_pb2.ListVersionsReply]
@@ -126,6 +128,8 @@ class PipoAsyncStub(PipoStub):
     """Puts dead letters back in flight, at the step that they failed at."""
     Purge: _aio.UnaryUnaryMultiCallable[_pipo_pb2.PurgeRequest, _pipo_pb2.PurgeReply]  # type: ignore[assignment]
     """Deletes dead letters for good; one event of each stays."""
+    Rerun: _aio.UnaryUnaryMultiCallable[_pipo_pb2.RerunRequest, _pipo_pb2.RerunReply]  # type: ignore[assignment]
+    """Puts packets that ended well back in flight, at a node that they passed; or tells the plan."""
     Resolve: _aio.UnaryUnaryMultiCallable[_pipo_pb2.ResolveRequest, _pipo_pb2.ResolveReply]  # type: ignore[assignment]
     """Decides over escalated packets and copies."""
     ListVersions: _aio.UnaryUnaryMultiCallable[_pipo_pb2.ListVersionsRequest, _pipo_pb2.ListVersionsReply]  # type: ignore[assignment]
@@ -273,6 +277,14 @@ class PipoServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_pipo_pb2.PurgeReply, _abc.Awaitable[_pipo_pb2.PurgeReply]]:
         """Deletes dead letters for good; one event of each stays."""
+
+    @_abc_1.abstractmethod
+    def Rerun(
+        self,
+        request: _pipo_pb2.RerunRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pipo_pb2.RerunReply, _abc.Awaitable[_pipo_pb2.RerunReply]]:
+        """Puts packets that ended well back in flight, at a node that they passed; or tells the plan."""
 
     @_abc_1.abstractmethod
     def Resolve(

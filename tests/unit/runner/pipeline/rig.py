@@ -36,6 +36,7 @@ from pipo_runner.pipeline.assembly import (
     Surroundings,
     assemble,
     dead_letters,
+    reruns,
     resolutions,
 )
 from pipo_runner.pipeline.body_budget import BodyBudget
@@ -465,6 +466,14 @@ class Rig:
             prepare=self._prepare,
             may_replay=self._may,
             may_purge=self._may,
+        )
+        self.reruns = reruns(
+            "people",
+            self.around,
+            self.parts,
+            self.orders,
+            prepare=self._prepare,
+            may=self._may,
         )
         self.resolutions = resolutions(
             "people", self.around, self.parts, self.orders, may=self._may
