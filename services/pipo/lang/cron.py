@@ -71,7 +71,7 @@ class Cron:
         fields = _BLANKS.split(text.strip(WHITE_SPACE)) if text.strip(WHITE_SPACE) else []
         if len(fields) != len(FIELDS):
             raise BadCron(
-                f"cron {text[:60]!r} has {len(fields)} fields, not 5",
+                f"cron {text[:60]!r} has {len(fields)} field{'s' * (len(fields) != 1)}, not 5",
                 "minute, hour, day of month, month, weekday: `30 6 * * 1-5`",
             )
         sets = [_values(text, field) for text, field in zip(fields, FIELDS, strict=True)]

@@ -235,7 +235,10 @@ RETENTION: Final = _closed(
         "trail": _span("Settled packets and their events.", "30d"),
         "rejected": _span("Payloads of rejected packets.", "3d"),
         "dlq": {
-            "anyOf": [{"const": "forever"}, _span("How long they are kept.")],
+            "anyOf": [
+                {"const": "forever"},
+                _span("How long they are kept; `forever` keeps them until they are purged."),
+            ],
             "description": "Dead letters: `forever`, or a duration.",
             "default": "forever",
         },

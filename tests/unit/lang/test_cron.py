@@ -202,7 +202,7 @@ def test_a_star_in_a_day_field_makes_both_fields_count() -> None:
         ("0 0 * JAN *", "cron month: 'JAN' cannot be read"),
         ("0 0 L * *", "cron day of month: 'L' cannot be read"),
         ("0 0 * * 5#2", "cron weekday: '5#2' cannot be read"),
-        ("@daily", "cron '@daily' has 1 fields, not 5"),
+        ("@daily", "cron '@daily' has 1 field, not 5"),
         ("0 0 0 * * *", "cron '0 0 0 * * *' has 6 fields, not 5"),
         ("30-10 * * * *", "cron minute: the range 30-10 runs backwards"),
         ("*/0 * * * *", "cron minute: the step of */0 is 0"),

@@ -38,7 +38,7 @@ def output(settings: str, to: str = "sqlite") -> str:
         (PUSH + STDOUT + "secrets: { a: s3cr3t }", "`a` takes a reference: env:NAME", ""),
         (PUSH + STDOUT + "lifetime: { ttl: 1 h }", "`ttl` takes a duration such as 250ms", ""),
         (PUSH + STDOUT + "lifetime: { ttl: '5m ' }", "`ttl` takes a duration such as 250ms", ""),
-        (PUSH + STDOUT + "retention: { dlq: never }", "`dlq`", ""),
+        (PUSH + STDOUT + "retention: { dlq: never }", "`dlq`", "`forever`"),
         (
             PUSH + STDOUT + "agent: { actions: [stop] }",
             "`actions[0]` cannot be the text 'stop'",
