@@ -1,9 +1,13 @@
-"""SIGKILL at every commit of a packet that splits: one copy fails, one is filtered, one is delivered."""
+"""SIGKILL at every commit of a packet that splits: one copy fails, one is filtered, one is delivered.
+
+The pipelines of one point share a stack; each of them is killed there once.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +16,7 @@ import pytest
 from tests.packets import inspect
 from tests.stack import Stack, journal_of, lines, query, wait_for
 
-pytestmark = [pytest.mark.crash, pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.crash, pytest.mark.slow]
 
 COVERED = frozenset(
     {
@@ -39,7 +43,7 @@ BESIDE = (
 STEP = ("step.before_effect", "step.after_effect", "step.after_commit")
 SPLITS = {"input": "input", "node": "shape", "tap": "shape"}
 TEXT = """pipo: 1
-name: splits
+name: {name}
 input: {{ via: http, with: {{ path: /in }} }}
 nodes:
   {shape}good: {{ from: {source}, {good} }}
@@ -48,22 +52,22 @@ nodes:
 output:
   from: [good, none, bad]
   {to}
-  within: 30s
+  within: 5m
 """
 SHAPES = {
     "input": "",
     "node": 'shape: { from: input, transform: map, with: { data: { n: "${data.n}" } } }\n  ',
-    "tap": "shape: { from: input, tap: file, with: { path: ./seen.jsonl } }\n  ",
+    "tap": "shape: { from: input, tap: file, with: { path: ./{name}.jsonl } }\n  ",
 }
 PASSES = 'filter: "true"'
-TAPS = "tap: file, with: { path: ./seen.jsonl }"
+TAPS = "tap: file, with: { path: ./{name}.jsonl }"
 KINDS = {
     "sqlite": (
-        "to: sqlite\n  with: { path: ./splits.db, table: t, create: true }\n"
+        "to: sqlite\n  with: { path: ./{name}.db, table: t, create: true }\n"
         'delivered:\n  check: record_exists\n  with: { where: { packet_id: "${meta.key}" } }'
     ),
     "file": (
-        "to: file\n  with: { path: ./splits.txt, format: text }\n"
+        "to: file\n  with: { path: ./{name}.txt, format: text }\n"
         "delivered:\n  check: line_contains\n  with: { value: n }"
     ),
 }
@@ -74,27 +78,7 @@ WHERE u.root IS NULL AND (u.state = 'branched' OR copies > 0)
 """
 
 
-@pytest.fixture
-def stack(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Stack]:
-    split, kind, point = request.param
-    made = Stack(
-        tmp_path,
-        env={"PIPO_CRASH_AT": point, "PIPO_CRASH_ONCE": str(tmp_path / "sprung")},
-        config="engine:\n  restart: { backoff: 1s }\n",
-    )
-    text = TEXT.format(
-        shape=SHAPES[split],
-        source=SPLITS[split],
-        good=TAPS if split == "tap" else PASSES,
-        to=KINDS[kind],
-    )
-    made.write("splits.pipo", text)
-    try:
-        yield made.start()
-    finally:
-        made.kill_all()
-
-
+Case = tuple[str, str]
 CASES = [
     (split, kind, point)
     for split in SPLITS
@@ -106,49 +90,95 @@ CASES = [
 ]
 
 
-def product() -> Iterator[Any]:
-    """Every case; among those that always run each point meets both places and both kinds.
+def always(split: str, kind: str, point: str) -> bool:
+    """Whether a case is tried in every run: each point meets both places and both kinds.
 
     Of the steps that reach outside one always runs: `test_outside_steps` has them alone.
     """
+    if split == "tap":
+        return (kind, point) == ("file", "step.after_commit")
     points = (*BESIDE, *sorted(COVERED))
-    for split, kind, point in CASES:
-        if split == "tap":
-            runs = (kind, point) == ("file", "step.after_commit")
-        else:
-            odd = list(SPLITS).index(split) + list(KINDS).index(kind) + points.index(point)
-            runs = odd % 2 == 0
-        marks = [] if runs else [pytest.mark.soak]
-        yield pytest.param(
-            (split, kind, point), kind, id="-".join((split, kind, point)), marks=marks
-        )
+    odd = list(SPLITS).index(split) + list(KINDS).index(kind) + points.index(point)
+    return odd % 2 == 0
+
+
+def product() -> Iterator[Any]:
+    """Every point, with the cases that always run and with the others."""
+    for point in (*BESIDE, *STEP, *sorted(COVERED)):
+        for wanted, marks in ((True, []), (False, [pytest.mark.soak])):
+            cases = [c[:2] for c in CASES if c[2] == point and always(*c) is wanted]
+            if cases:
+                yield pytest.param(point, cases, id=point, marks=marks)
+
+
+def name_of(case: Case) -> str:
+    """A process's own name has room for it."""
+    split, kind = case
+    return f"{split[0]}-{kind}"
+
+
+def text_of(case: Case) -> str:
+    split, kind = case
+    text = TEXT.format(
+        name="{name}",
+        shape=SHAPES[split],
+        source=SPLITS[split],
+        good=TAPS if split == "tap" else PASSES,
+        to=KINDS[kind],
+    )
+    return text.replace("{name}", name_of(case))
 
 
 @pytest.mark.seed("O005", "O050", "O051", "R058")
-@pytest.mark.parametrize(("stack", "kind"), list(product()), indirect=["stack"])
-def test_a_split_packet_settles_once(stack: Stack, tmp_path: Path, kind: str) -> None:
-    def accepted() -> bool:
-        try:
-            return stack.request("/in/splits/in", b'{"n": 7}', timeout_s=10)[0] == 202
-        except OSError:
-            return False
+@pytest.mark.parametrize(("point", "cases"), list(product()))
+def test_a_split_packet_settles_once(tmp_path: Path, point: str, cases: Sequence[Case]) -> None:
+    stack = Stack(
+        tmp_path,
+        env={"PIPO_CRASH_AT": point, "PIPO_CRASH_ONCE": str(tmp_path / "sprung-*")},
+        config="engine:\n  restart: { backoff: 1s }\n",
+    )
+    for case in cases:
+        stack.write(f"{name_of(case)}.pipo", text_of(case))
+    try:
+        stack.start()
+        first = {case: stack.pipeline_pid(name_of(case)) for case in cases}
+        for case in cases:
+            wait_for(partial(accepted, stack, name_of(case)), what=stack.output)
+        for case in cases:
+            name = name_of(case)
+            wait_for((tmp_path / f"sprung-pipo:{name}").exists, what="the trap springs")
+            for _, copies in query(journal_of(stack.home, name), SPLIT_NOW):
+                assert copies == 3
+        for case in cases:
+            wait_for(partial(is_another, stack, case, first[case]), what="a restart")
+            settles_once(stack, *case)
+    finally:
+        stack.kill_all()
 
-    first = stack.pipeline_pid("splits")
-    wait_for(accepted, deadline_s=30, what=stack.output())
-    wait_for((tmp_path / "sprung").exists, what="the trap springs")
-    for _, copies in query(journal_of(stack.home, "splits"), SPLIT_NOW):
-        assert copies == 3
-    wait_for(lambda: stack.pipeline_pid("splits") not in (None, first), what="a restart")
-    stats = stack.settle("splits")
+
+def accepted(stack: Stack, name: str) -> bool:
+    try:
+        return stack.request(f"/in/{name}/in", b'{"n": 7}', timeout_s=30)[0] == 202
+    except OSError:
+        return False
+
+
+def is_another(stack: Stack, case: Case, first: int | None) -> bool:
+    return stack.pipeline_pid(name_of(case)) not in (None, first)
+
+
+def settles_once(stack: Stack, split: str, kind: str) -> None:
+    name = name_of((split, kind))
+    stats = stack.settle(name)
     assert stats["dead_lettered"] == stats["accepted"] > 0
     assert stats["delivered"] == 0
-    found = stack.get("/api/pipelines/splits/packets?limit=50")["packets"]
+    found = stack.get(f"/api/pipelines/{name}/packets?limit=50")["packets"]
     ids = [one["packet_id"] for one in found]
     assert len(ids) == stats["accepted"]
     for id in ids:
-        ends_right(inspect(stack, "splits", id), id)
-    assert records(stack, kind) == sorted(ids)
-    if (taps := stack.workspace / "seen.jsonl").exists():
+        ends_right(inspect(stack, name, id), id)
+    assert records(stack, name, kind) == sorted(ids)
+    if (taps := stack.workspace / f"{name}.jsonl").exists():
         # A tap may run twice after a crash, and never not at all (R060).
         seen = Counter(one["packet_id"] for one in lines(taps))
         assert all(seen[id] >= 1 and seen[f"{id}:good"] >= 1 for id in ids), seen
@@ -174,16 +204,16 @@ def ends_right(trace: dict[str, Any], id: str) -> None:
         assert sum(type_.removeprefix("packet.") == one["state"] for type_ in types) == 1
 
 
-def records(stack: Stack, kind: str) -> list[str]:
+def records(stack: Stack, name: str, kind: str) -> list[str]:
     """The packets at the destination, each under the key of its one good copy."""
     if kind == "file":
-        log = stack.workspace / "splits.txt.pipo-keys"
-        text = (stack.workspace / "splits.txt").read_text()
+        log = stack.workspace / f"{name}.txt.pipo-keys"
+        text = (stack.workspace / f"{name}.txt").read_text()
         keys = [line for line in text.splitlines() if line]
         assert keys == ['{"n":7}'] * len(keys), (text, log)
-        packets = stack.get("/api/pipelines/splits/packets?limit=50")["packets"]
+        packets = stack.get(f"/api/pipelines/{name}/packets?limit=50")["packets"]
         assert len(keys) == len(packets)
         return sorted(one["packet_id"] for one in packets)
-    rows = query(stack.workspace / "splits.db", "SELECT packet_id FROM t")
+    rows = query(stack.workspace / f"{name}.db", "SELECT packet_id FROM t")
     assert all(key.endswith(":good") for (key,) in rows)
     return sorted(key.removesuffix(":good") for (key,) in rows)
