@@ -5,7 +5,10 @@ point (`name`, or `name:3` for the third time it is reached): then the process
 ends itself with SIGKILL, so that nothing is tidied up. With PIPO_CRASH_ONCE, the
 path of a file that the trap makes first, the next process lives: while the file is there
 nobody is killed, and a test that takes it away sets the trap again. A `*` in it stands for
-the process's own name, so that several may die once each. The points are
+the process's own name, so that several may die once each.
+
+Or PIPO_CRASH_TRAPS names a folder: a file `<process>@<point>` in it kills that process at
+that point, and is gone then. So one stack serves many tests. The points are
 the string literals in the code; `tests/crash` collects them from there and fails
 when one is in no crash test.
 """
@@ -14,6 +17,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 
@@ -44,9 +48,32 @@ class Trap:
         return True
 
 
+class Traps:
+    """Kills its process at each point for which the folder holds a file."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+
+    def reach(self, name: str) -> None:
+        """The process has come to the point `name`."""
+        process = Path("/proc/self/comm").read_text().strip()
+        try:
+            os.unlink(f"{self._folder}/{process}@{name}")
+        except FileNotFoundError:
+            return
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
 def _pass(name: str) -> None:
     """The point as it is outside of crash tests."""
 
 
-_ARMED = os.environ.get("PIPO_CRASH_AT", "")
-reach = Trap(_ARMED, os.environ.get("PIPO_CRASH_ONCE", "")).reach if _ARMED else _pass
+def _armed() -> Callable[[str], None]:
+    if traps := os.environ.get("PIPO_CRASH_TRAPS"):
+        return Traps(traps).reach
+    if point := os.environ.get("PIPO_CRASH_AT"):
+        return Trap(point, os.environ.get("PIPO_CRASH_ONCE", "")).reach
+    return _pass
+
+
+reach = _armed()

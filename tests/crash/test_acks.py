@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.crash.traps import trap, trapped
 from tests.packets import inspect, packet, push
 from tests.stack import Stack, query, wait_for
 
@@ -26,40 +27,41 @@ COVERED = frozenset((*ACK, *CONFIRM, *DEADLINE))
 WRITES = ("output.before_write", "output.after_write", "written.after_commit")
 ENDS = ("delivered.before_commit", "delivered.after_commit")
 TEXT = """pipo: 1
-name: parks
+name: {name}
 concurrency: 1
 input: {{ via: push }}
 output:
   from: input
   to: sqlite
-  with: {{ path: ./parks.db, table: t, create: true }}
+  with: {{ path: ./{name}.db, table: t, create: true }}
 delivered:
   check: external
   within: {within}
 """
 
 
-class Parks:
-    """The pipeline `parks`, with a trap at a point."""
+NUMBERS = iter(range(1, 1000))
 
-    def __init__(
-        self, folder: Path, point: str | None, within: str = "60s", backoff: str = "200ms"
-    ) -> None:
-        self._sprung = folder / "sprung"
-        trap = {"PIPO_CRASH_AT": point, "PIPO_CRASH_ONCE": str(self._sprung)} if point else {}
-        config = f"engine:\n  restart: {{ backoff: {backoff} }}\n"
-        self.stack = Stack(folder, env=trap, config=config)
-        self.stack.write("parks.pipo", TEXT.format(within=within))
+
+class Parks:
+    """A pipeline of the stack, with a trap at a point."""
+
+    def __init__(self, stack: Stack, point: str | None, within: str = "60s") -> None:
+        self.stack = stack
+        self.name = f"p{next(NUMBERS)}"
+        self._trap = trap(stack, self.name, point)
+        file = stack.write(f"{self.name}.pipo", TEXT.format(name=self.name, within=within))
+        assert stack.pipo("start", str(file)).returncode == 0
 
     def push(self) -> str:
         """A packet that parks, or that meets the trap on its way there."""
-        return push(self.stack, "parks", {"n": 7})
+        return push(self.stack, self.name, {"n": 7})
 
     def ack(self, id: str) -> dict[str, Any]:
         """The answer of the ack; empty when nobody answered."""
         body = json.dumps({"packet_id": id, "by": "Ada"}).encode()
         try:
-            status, _, answer = self.stack.request("/api/pipelines/parks/ack", body)
+            status, _, answer = self.stack.request(f"/api/pipelines/{self.name}/ack", body)
         except OSError:
             return {}
         found: dict[str, Any] = json.loads(answer) if status == 200 else {}
@@ -68,25 +70,29 @@ class Parks:
     def parked(self, id: str) -> None:
         """It waits for its ack, after whatever crash there was."""
         wait_for(lambda: self.types(id)["delivery.awaiting_ack"], what=self.stack.output())
-        wait_for(lambda: (self.stack.get("/api/pipelines/parks")["runner"] or {})["awaiting_ack"])
+        wait_for(
+            lambda: (self.stack.get(f"/api/pipelines/{self.name}")["runner"] or {})["awaiting_ack"]
+        )
 
     def after_the_crash(self) -> None:
-        wait_for(self._sprung.exists, what=lambda: f"the trap springs\n{self.stack.output()}")
+        wait_for(
+            lambda: not self._trap.exists(), what=lambda: f"the trap springs\n{self.stack.output()}"
+        )
         wait_for(self._serves, deadline_s=150, what=lambda: f"it comes back\n{self.stack.output()}")
 
     def _serves(self) -> bool:
-        info = self.stack.get("/api/pipelines/parks")
+        info = self.stack.get(f"/api/pipelines/{self.name}")
         return info.get("runner") is not None
 
     def kill(self) -> None:
-        pid = self.stack.pipeline_pid("parks")
+        pid = self.stack.pipeline_pid(self.name)
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
-        wait_for(lambda: self.stack.pipeline_pid("parks") not in (None, pid), deadline_s=150)
+        wait_for(lambda: self.stack.pipeline_pid(self.name) not in (None, pid), deadline_s=150)
         wait_for(self._serves)
 
     def events(self, id: str) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = inspect(self.stack, "parks", id)["events"]
+        found: list[dict[str, Any]] = inspect(self.stack, self.name, id)["events"]
         return found
 
     def types(self, id: str) -> Counter[str]:
@@ -99,12 +105,14 @@ class Parks:
         return detail
 
     def is_(self, id: str, state: str) -> bool:
-        return bool(packet(self.stack, "parks", id)["state"] == state)
+        return bool(packet(self.stack, self.name, id)["state"] == state)
 
     def ends(self, id: str, state: str) -> None:
         """The packet is one row, and has come to its one end."""
         wait_for(lambda: self.is_(id, state), what=lambda: f"{state}\n{self.stack.output()}")
-        assert query(self.stack.workspace / "parks.db", "SELECT packet_id, n FROM t") == [[id, 7]]
+        assert query(self.stack.workspace / f"{self.name}.db", "SELECT packet_id, n FROM t") == [
+            [id, 7]
+        ]
         delivered, late = (1, 0) if state == "delivered" else (0, 1)
         types = self.types(id)
         assert types["packet.delivered"] == types["packet.acked"] == delivered, types
@@ -112,14 +120,15 @@ class Parks:
         assert types["output.written"] == 1, types
 
 
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """The stack of all tests but one, whose restart comes late."""
+    yield from trapped(tmp_path_factory.mktemp("parks"), "backoff: 200ms")
+
+
 @pytest.fixture
-def parks(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Parks]:
-    made = Parks(tmp_path, *request.param)
-    try:
-        made.stack.start()
-        yield made
-    finally:
-        made.stack.kill_all()
+def parks(shared: Stack, request: pytest.FixtureRequest) -> Parks:
+    return Parks(shared, *request.param)
 
 
 def at(points: tuple[str, ...], *settings: str) -> pytest.MarkDecorator:
@@ -149,9 +158,9 @@ def test_a_crash_at_an_ack(parks: Parks, point: str) -> None:
 def test_a_crash_between_an_ack_in_a_pause_and_its_delivery(parks: Parks, point: str) -> None:
     id = parks.push()
     parks.parked(id)
-    assert parks.stack.pipo("pause", "parks").returncode == 0
+    assert parks.stack.pipo("pause", parks.name).returncode == 0
     assert parks.ack(id)["state"] == "verifying"
-    assert parks.stack.pipo("resume", "parks").returncode in (0, 1)
+    assert parks.stack.pipo("resume", parks.name).returncode in (0, 1)
     parks.after_the_crash()
     parks.ends(id, "delivered")
     assert parks.one(id, "packet.delivered") == {"evidence": {"acked_by": "Ada"}}
@@ -184,19 +193,19 @@ def test_a_crash_at_the_write_of_a_packet_that_parks(parks: Parks, point: str) -
 
 
 @pytest.mark.seed("D051")
-@pytest.mark.parametrize("parks", [(None, "5s")], indirect=True, ids=[""])
+@pytest.mark.parametrize("parks", [(None, "15s")], indirect=True, ids=[""])
 def test_a_restart_keeps_the_deadline(parks: Parks) -> None:
     late, confirmed = parks.push(), parks.push()
     for id in (late, confirmed):
         parks.parked(id)
     parks.kill()
-    assert parks.stack.get("/api/pipelines/parks")["runner"]["awaiting_ack"] == 2
+    assert parks.stack.get(f"/api/pipelines/{parks.name}")["runner"]["awaiting_ack"] == 2
     assert parks.ack(confirmed)["already"] is False
     wait_for(lambda: parks.is_(confirmed, "delivered"))
     wait_for(lambda: parks.is_(late, "dead_lettered"), what=parks.stack.output())
     window = parks.one(late, "delivery.awaiting_ack")
     (end,) = (e for e in parks.events(late) if e["type"] == "packet.dead_lettered")
-    assert window["deadline"] <= end["at"] < window["deadline"] + 1000
+    assert window["deadline"] <= end["at"] < window["deadline"] + 30_000
     # A repeated ack, after the restart and the delivery (edge 217).
     assert parks.ack(confirmed) == {
         "packet_id": confirmed,
@@ -207,26 +216,27 @@ def test_a_restart_keeps_the_deadline(parks: Parks) -> None:
     assert parks.types(confirmed)["packet.acked"] == 1
 
 
-@pytest.mark.parametrize("parks", [(None, "1s", "2s")], indirect=True, ids=[""])
-def test_a_restart_after_the_deadline_fails_at_once(parks: Parks) -> None:
+def test_a_restart_after_the_deadline_fails_at_once(tmp_path: Path) -> None:
     """Edge 214: the outcome is the deadline's own, however long nobody ran."""
-    id = parks.push()
-    parks.parked(id)
-    parks.kill()
-    parks.ends(id, "dead_lettered")
-    assert parks.one(id, "delivery.unverified")["message"] == "not acknowledged within 1s"
-    assert parks.types(id)["delivery.awaiting_ack"] == 1
+    for stack in trapped(tmp_path, "backoff: 6s, max_backoff: 6s"):
+        parks = Parks(stack, None, "4s")
+        id = parks.push()
+        parks.parked(id)
+        parks.kill()
+        parks.ends(id, "dead_lettered")
+        assert parks.one(id, "delivery.unverified")["message"] == "not acknowledged within 4s"
+        assert parks.types(id)["delivery.awaiting_ack"] == 1
 
 
 @pytest.mark.parametrize("parks", [(None, "60s")], indirect=True, ids=[""])
 def test_an_ack_in_a_pause_outlives_a_crash_and_waits_for_the_resume(parks: Parks) -> None:
     id = parks.push()
     parks.parked(id)
-    assert parks.stack.pipo("pause", "parks").returncode == 0
+    assert parks.stack.pipo("pause", parks.name).returncode == 0
     assert parks.ack(id)["already"] is False
     parks.kill()
     assert parks.is_(id, "verifying")
-    assert parks.stack.get("/api/pipelines/parks")["runner"]["awaiting_ack"] == 0
+    assert parks.stack.get(f"/api/pipelines/{parks.name}")["runner"]["awaiting_ack"] == 0
     assert parks.ack(id)["already"] is True
-    assert parks.stack.pipo("resume", "parks").returncode == 0
+    assert parks.stack.pipo("resume", parks.name).returncode == 0
     parks.ends(id, "delivered")

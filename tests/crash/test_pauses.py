@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.crash.traps import trap, trapped
 from tests.packets import inspect, packet, push, run_sql
 from tests.stack import Stack, lines, query, wait_for
 
@@ -40,40 +41,46 @@ POINTS = {
 }
 COVERED = frozenset(point for points in POINTS.values() for point in points)
 TEXT = """pipo: 1
-name: waits
+name: {name}
 input: {{ via: push }}
 output:
   from: input
   to: sqlite
-  with: {{ path: ./there/waits.db, table: t }}
+  with: {{ path: ./there/{name}.db, table: t }}
   on_error: {{ then: {then} }}
 agent: {{ control: true }}
 """
+NUMBERS = iter(range(1, 1000))
 TABLE = "CREATE TABLE IF NOT EXISTS t (packet_id TEXT PRIMARY KEY, n INTEGER)"
 
 
 class Waits:
-    """The pipeline `waits`, whose table is not there until `mend`."""
+    """A pipeline of the stack whose table is not there until `mend`."""
 
-    def __init__(self, folder: Path, word: str, point: str | None, backoff: str = "200ms") -> None:
-        self._sprung = folder / "sprung"
-        trap = {"PIPO_CRASH_AT": point, "PIPO_CRASH_ONCE": str(self._sprung)} if point else {}
-        config = f"engine:\n  restart: {{ backoff: {backoff}, max_backoff: 1m }}\n"
-        self.stack = Stack(folder, env=trap, config=config)
-        self.file = self.stack.write(
-            "waits.pipo", TEXT.format(then="pause" if word == "manual" else word)
+    def __init__(self, stack: Stack, word: str, point: str | None) -> None:
+        self.stack = stack
+        self.name = f"w{next(NUMBERS)}"
+        self.database = stack.workspace / f"there/{self.name}.db"
+        self._trap = trap(stack, self.name, point)
+        self.file = stack.write(
+            f"{self.name}.pipo",
+            TEXT.format(name=self.name, then="pause" if word == "manual" else word),
         )
+        self.database.parent.mkdir(exist_ok=True)
         if word == "manual":
             self.mend()
 
+    def start(self) -> None:
+        assert self.stack.pipo("start", str(self.file)).returncode == 0
+
     def mend(self) -> None:
-        run_sql(self.stack.workspace / "there/waits.db", TABLE)
+        run_sql(self.database, TABLE)
 
     @property
     def info(self) -> dict[str, Any]:
         """The pipeline as REST tells it; empty while it cannot be asked."""
         try:
-            found: dict[str, Any] = self.stack.get("/api/pipelines/waits")
+            found: dict[str, Any] = self.stack.get(f"/api/pipelines/{self.name}")
         except (OSError, ValueError):
             return {}
         return found
@@ -84,20 +91,22 @@ class Waits:
         return status in (info.get("status"), info.get("state"))
 
     def push(self) -> str:
-        return push(self.stack, "waits", {"n": 7})
+        return push(self.stack, self.name, {"n": 7})
 
     def says(self, word: str) -> bool:
         """`pipo pause`, `resume`, `stop` or `start`; whether it answered."""
-        return self.stack.pipo(word, "waits").returncode == 0
+        return self.stack.pipo(word, self.name).returncode == 0
 
     def events(self, type_: str) -> list[dict[str, Any]]:
         """The details of every event of a type."""
-        found = self.stack.get("/api/pipelines/waits/events?limit=1000")["events"]
+        found = self.stack.get(f"/api/pipelines/{self.name}/events?limit=1000")["events"]
         return [one["detail"] or {} for one in found if one["type"] == type_]
 
     def after_the_crash(self) -> None:
         """The trap has sprung, and a later run or its last word is there."""
-        wait_for(self._sprung.exists, what=lambda: f"the trap springs\n{self.stack.output()}")
+        wait_for(
+            lambda: not self._trap.exists(), what=lambda: f"the trap springs\n{self.stack.output()}"
+        )
         wait_for(
             lambda: self.info.get("runner") is not None or self.info.get("state") == "failed",
             what=lambda: f"it comes back\n{self.stack.output()}",
@@ -105,32 +114,43 @@ class Waits:
 
     def kill(self) -> None:
         """SIGKILL of the process; the next run serves on return."""
-        pid = self.stack.pipeline_pid("waits")
+        pid = self.stack.pipeline_pid(self.name)
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
-        wait_for(lambda: self.stack.pipeline_pid("waits") not in (None, pid), what="the restart")
+        wait_for(lambda: self.stack.pipeline_pid(self.name) not in (None, pid), what="the restart")
         wait_for(lambda: self.info.get("runner"))
 
     def ends_in_one_row(self, id: str) -> None:
         """Mended and let go, the packet is written once and delivered once."""
         wait_for(
-            lambda: packet(self.stack, "waits", id)["state"] == "delivered",
+            lambda: packet(self.stack, self.name, id)["state"] == "delivered",
             what=lambda: f"delivered; {self.info}\n{self.stack.output()}",
         )
-        database = self.stack.workspace / "there/waits.db"
-        assert query(database, "SELECT packet_id, n FROM t") == [[id, 7]]
-        types = [event["type"] for event in inspect(self.stack, "waits", id)["events"]]
+        assert query(self.database, "SELECT packet_id, n FROM t") == [[id, 7]]
+        types = [event["type"] for event in inspect(self.stack, self.name, id)["events"]]
         assert types.count("packet.delivered") == 1
 
 
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """The stack of all tests but those whose engine waits otherwise."""
+    yield from trapped(tmp_path_factory.mktemp("waits"), "backoff: 200ms, max_backoff: 1m")
+
+
 @pytest.fixture
-def waits(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Waits]:
-    made = Waits(tmp_path, *request.param)
-    try:
-        made.stack.start()
+def waits(shared: Stack, request: pytest.FixtureRequest) -> Waits:
+    made = Waits(shared, *request.param)
+    made.start()
+    return made
+
+
+@pytest.fixture
+def slow_to_restart(tmp_path: Path) -> Iterator[Waits]:
+    """The same where a restart is a minute away."""
+    for stack in trapped(tmp_path, "backoff: 1m, max_backoff: 1m"):
+        made = Waits(stack, "manual", None)
+        made.start()
         yield made
-    finally:
-        made.stack.kill_all()
 
 
 def at_points(word: str) -> pytest.MarkDecorator:
@@ -159,7 +179,7 @@ def test_a_crash_at_a_pause_or_its_end(waits: Waits, point: str) -> None:
     if paused:
         assert waits.info["runner"]["paused_reason"] == "manual"
         assert waits.events("pipeline.paused")[-1] == {"reason": "manual", "restored": True}
-        assert packet(waits.stack, "waits", id)["state"] == "accepted"
+        assert packet(waits.stack, waits.name, id)["state"] == "accepted"
         assert waits.says("resume")
     waits.ends_in_one_row(id)
 
@@ -204,7 +224,7 @@ def test_a_crash_at_a_halt(waits: Waits, point: str) -> None:
 def test_a_crash_at_a_hand_over(waits: Waits, point: str) -> None:
     id = waits.push()
     waits.after_the_crash()
-    wait_for(lambda: packet(waits.stack, "waits", id)["state"] == "escalated")
+    wait_for(lambda: packet(waits.stack, waits.name, id)["state"] == "escalated")
     (told,) = waits.events("packet.escalated")
     assert (told["reason"], told["error"]["code"]) == ("error", "output.failed")
     assert waits.info["stats"]["escalated"] == 1
@@ -228,19 +248,19 @@ def test_a_pause_outlives_each_crash_with_what_it_holds(waits: Waits) -> None:
             {"reason": "error at $output"},
             *[{"reason": "error at $output", "restored": True}] * count,
         ]
-    held, waiting = (packet(waits.stack, "waits", one) for one in (id, backlog))
+    held, waiting = (packet(waits.stack, waits.name, one) for one in (id, backlog))
     assert (held["state"], held["node"], held["error"]) == ("writing", "$output", None)
-    assert [e["type"] for e in inspect(waits.stack, "waits", backlog)["events"]] == [
+    assert [e["type"] for e in inspect(waits.stack, waits.name, backlog)["events"]] == [
         "packet.accepted"
     ]
     assert waiting["state"] == "accepted"
-    log = (waits.stack.home / "logs/waits.log").read_text()
+    log = (waits.stack.home / f"logs/{waits.name}.log").read_text()
     assert "held=2" in log
     waits.mend()
     assert waits.says("resume")
     for one in (id, backlog):
-        wait_for(lambda one=one: packet(waits.stack, "waits", one)["state"] == "delivered")  # type: ignore[misc]
-    rows = query(waits.stack.workspace / "there/waits.db", "SELECT packet_id FROM t")
+        wait_for(lambda one=one: packet(waits.stack, waits.name, one)["state"] == "delivered")  # type: ignore[misc]
+    rows = query(waits.database, "SELECT packet_id FROM t")
     assert sorted(row[0] for row in rows) == sorted((id, backlog))
     assert len(waits.events("packet.held")) == 1
 
@@ -248,30 +268,32 @@ def test_a_pause_outlives_each_crash_with_what_it_holds(waits: Waits) -> None:
 @pytest.mark.parametrize("waits", [("agent", None)], indirect=True, ids=["escalated"])
 def test_an_escalated_packet_is_left_alone_by_a_crash(waits: Waits) -> None:
     id = waits.push()
-    wait_for(lambda: packet(waits.stack, "waits", id)["state"] == "escalated")
-    before = inspect(waits.stack, "waits", id)
+    wait_for(lambda: packet(waits.stack, waits.name, id)["state"] == "escalated")
+    before = inspect(waits.stack, waits.name, id)
     waits.mend()
     waits.kill()
     other = waits.push()
-    wait_for(lambda: packet(waits.stack, "waits", other)["state"] == "delivered")
-    after = inspect(waits.stack, "waits", id)
+    wait_for(lambda: packet(waits.stack, waits.name, other)["state"] == "delivered")
+    after = inspect(waits.stack, waits.name, id)
     assert after["packet"] == before["packet"]
     assert after["events"] == before["events"]
     assert (waits.info["stats"]["pending"], waits.info["stats"]["escalated"]) == (1, 1)
 
 
-@pytest.mark.parametrize("waits", [("manual", None, "1m")], indirect=True, ids=["crashed"])
-def test_a_stop_of_a_crashed_and_paused_pipeline_keeps_the_pause(waits: Waits) -> None:
+def test_a_stop_of_a_crashed_and_paused_pipeline_keeps_the_pause(slow_to_restart: Waits) -> None:
     """Edge 306: the engine journals the stop, and the pause behind it."""
+    waits = slow_to_restart
     assert waits.says("pause")
     id = waits.push()
-    pid = waits.stack.pipeline_pid("waits")
+    pid = waits.stack.pipeline_pid(waits.name)
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
     wait_for(lambda: waits.is_("backoff"))
     assert waits.says("stop")
     wait_for(lambda: waits.is_("stopped"), what=waits.stack.output())
-    types = [one["type"] for one in waits.stack.get("/api/pipelines/waits/events")["events"]]
+    types = [
+        one["type"] for one in waits.stack.get(f"/api/pipelines/{waits.name}/events")["events"]
+    ]
     assert types[-2:] == ["pipeline.stopped", "pipeline.paused"]
     assert waits.says("start")
     assert waits.is_("paused")
@@ -291,32 +313,28 @@ delivered:
 """
 
 
-def test_a_check_that_is_held_is_asked_again_after_a_crash(tmp_path: Path) -> None:
+def test_a_check_that_is_held_is_asked_again_after_a_crash(shared: Stack) -> None:
     """Edge 209: what was written before the crash is not written again."""
-    stack = Stack(tmp_path, config="engine:\n  restart: { backoff: 200ms }\n")
-    stack.write("looks.pipo", CHECKED)
+    stack = shared
+    file = stack.write("looks.pipo", CHECKED)
 
     def status() -> str | None:
         found: str | None = stack.get("/api/pipelines/looks")["status"]
         return found
 
-    try:
-        stack.start()
-        id = push(stack, "looks", {"n": 1})
-        wait_for(lambda: status() == "paused")
-        pid = stack.pipeline_pid("looks")
-        assert pid is not None
-        os.kill(pid, signal.SIGKILL)
-        wait_for(lambda: stack.pipeline_pid("looks") not in (None, pid), what="the restart")
-        wait_for(lambda: status() == "paused")
-        assert packet(stack, "looks", id)["state"] == "verifying"
-        (stack.workspace / "seen").touch()
-        assert stack.pipo("resume", "looks").returncode == 0
-        wait_for(lambda: packet(stack, "looks", id)["state"] == "delivered")
-        (line,) = lines(stack.workspace / "out/looks.jsonl")
-        assert line["packet_id"] == id
-        types = [event["type"] for event in inspect(stack, "looks", id)["events"]]
-        assert types.count("output.written") == types.count("packet.held") == 1
-        assert stack.stop() == 0
-    finally:
-        stack.kill_all()
+    assert stack.pipo("start", str(file)).returncode == 0
+    id = push(stack, "looks", {"n": 1})
+    wait_for(lambda: status() == "paused")
+    pid = stack.pipeline_pid("looks")
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: stack.pipeline_pid("looks") not in (None, pid), what="the restart")
+    wait_for(lambda: status() == "paused")
+    assert packet(stack, "looks", id)["state"] == "verifying"
+    (stack.workspace / "seen").touch()
+    assert stack.pipo("resume", "looks").returncode == 0
+    wait_for(lambda: packet(stack, "looks", id)["state"] == "delivered")
+    (line,) = lines(stack.workspace / "out/looks.jsonl")
+    assert line["packet_id"] == id
+    types = [event["type"] for event in inspect(stack, "looks", id)["events"]]
+    assert types.count("output.written") == types.count("packet.held") == 1
