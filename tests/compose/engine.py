@@ -37,7 +37,7 @@ LOCKED_DOWN = (
 )
 BASE_IMAGE = "pipo-base:local"
 _COMMAND_LIMIT_S = 300.0
-_BUILD_LIMIT_S = 900.0
+_BUILD_LIMIT_S = 1500.0
 
 
 def run(

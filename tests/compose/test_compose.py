@@ -19,7 +19,7 @@ from tests.load.careful_posts import Ledger, Tally, faults, send
 
 from . import engine
 
-pytestmark = [pytest.mark.compose, pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.compose, pytest.mark.slow, pytest.mark.timeout(3600)]
 
 PIPELINE = "signups-to-sqlite"
 PATH = "/in/signups-to-sqlite/signups"

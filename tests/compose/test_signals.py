@@ -10,7 +10,7 @@ import pytest
 
 from . import engine
 
-pytestmark = [pytest.mark.compose, pytest.mark.slow, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.compose, pytest.mark.slow, pytest.mark.timeout(3600)]
 
 GRACE_S = 60
 

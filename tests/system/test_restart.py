@@ -110,7 +110,7 @@ def test_a_restart_outlives_the_host_that_began_it(stack: Stack) -> None:
     assert host is not None
     os.kill(host, signal.SIGKILL)
     wait_for(
-        lambda: stack.pipeline_pid("rows") not in (None, pid), deadline_s=40, what=stack.output
+        lambda: stack.pipeline_pid("rows") not in (None, pid), deadline_s=150, what=stack.output
     )
     asked.join(60)
     wait_for(lambda: state(stack, "rows") == ("running", "active"))
