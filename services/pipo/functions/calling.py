@@ -250,7 +250,9 @@ class Helper(asyncio.Protocol):
         body_at = wire.HEADER.size + head
         try:
             found = json.loads(raw[wire.HEADER.size : body_at]) if head else {}
-        except ValueError:
+        except (ValueError, RecursionError):
+            found = None
+        if not isinstance(found, dict):
             self._spoiled()
             return
         assert self._answer is not None

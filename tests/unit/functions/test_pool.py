@@ -100,6 +100,25 @@ def floods(data, meta):
         print("line", number)
     sys.stdout.close()
 
+def patches_json(data, meta):
+    import json
+    json.loads = json.dumps = json.JSONEncoder.default = lambda *_, **__: 1 / 0
+    return {"n": data}
+
+async def stops_its_loop(data, meta):
+    asyncio.get_running_loop().stop()
+    await asyncio.sleep(1000)
+
+def answers_for_itself(data, meta):
+    import struct
+    for fd in map(int, os.listdir("/proc/self/fd")):
+        try:
+            if os.readlink(f"/proc/self/fd/{fd}").startswith("socket"):
+                os.write(fd, struct.pack("!cII", b"A", len(data), 0) + data.encode())
+        except OSError:
+            continue
+    signal.pause()
+
 def environment(data, meta): return dict(os.environ)
 def here(data, meta): return [os.getcwd(), __file__, __name__]
 def recursion(data, meta): return recursion(data, meta)
@@ -177,6 +196,21 @@ async def test_a_process_that_is_spoiled_is_replaced(rig: Rig, function: str, to
     # The next call runs, in another process.
     assert (await rig.call("count"))[1] == 1
     wait_for(lambda: not _runs(pid), what="the old one is gone")
+
+
+async def test_what_a_call_changes_for_all_is_no_matter_of_the_next(rig: Rig) -> None:
+    assert await rig.call("patches_json", 1) == {"n": 1}
+    pid, _ = await rig.call("count")
+    assert "RuntimeError: Event loop stopped" in await rig.fault("stops_its_loop")
+    assert await rig.call("waiting") == 2
+    assert (await rig.call("count"))[0] == pid
+
+
+@pytest.mark.parametrize("head", ["[1]", "{", "[" * 100_000], ids=["list", "cut", "deep"])
+async def test_what_is_no_answer_of_ours_costs_its_call(rig: Rig, head: str) -> None:
+    told = "fn.answers_for_itself wrote into the pipe to Pipo"
+    assert await rig.fault("answers_for_itself", head) == told
+    assert (await rig.call("count"))[1] == 1
 
 
 async def test_a_call_that_does_not_end_is_ended_with_all_it_started(tmp_path: Path) -> None:

@@ -10,12 +10,14 @@ Its memory is limited by RLIMIT_DATA, which processes that it starts inherit, ea
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import resource
 import select
 import signal
 import socket
+
+# By their own names: the author's code may make of `json` what it likes.
+from json import dumps, loads
 from typing import Any, Final, NoReturn
 
 from pipo.functions.helper import faults, printing, wire
@@ -116,7 +118,7 @@ class _Helper:
     # ── loading ──────────────────────────────────────────────────────────────
 
     def _load(self, body: bytes) -> bytes:
-        made: Any = json.loads(body)
+        made: Any = loads(body)
         loaded = Loaded(made["name"], made["folder"], made["modules"])
         printing.restore()
         try:
@@ -137,7 +139,7 @@ class _Helper:
     # ── calling ──────────────────────────────────────────────────────────────
 
     def _answer(self, raw: bytes, body: bytes) -> bytes:
-        head: Any = json.loads(raw)
+        head: Any = loads(raw)
         name = head["function"]
         loaded = self._loaded[head["name"]]
         try:
@@ -147,7 +149,7 @@ class _Helper:
             printing.restore()
             loaded.enter(is_last=loaded is self._last)
             self._last = loaded
-            result = function(json.loads(body), head["meta"])
+            result = function(loads(body), head["meta"])
             if hasattr(result, "__await__"):
                 result = self._awaited(result)
             return self._result(name, result) if head["wants_result"] else wire.frame(wire.ANSWER)
@@ -196,8 +198,14 @@ class _Helper:
                 if left:
                     await asyncio.wait(left)
 
-        return self._loop.run_until_complete(run())
+        task = self._loop.create_task(run())
+        try:
+            return self._loop.run_until_complete(task)
+        finally:
+            if not task.done():
+                # The code stopped the loop: what hangs in it would end the next call's tasks.
+                self._loop = None
 
 
 def _fault(kind: str, text: str) -> bytes:
-    return wire.frame(wire.ANSWER, json.dumps({"fault": kind, "text": text}).encode())
+    return wire.frame(wire.ANSWER, dumps({"fault": kind, "text": text}).encode())

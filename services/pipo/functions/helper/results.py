@@ -25,10 +25,7 @@ class Unfit(Exception):
 def as_json(result: Any) -> bytes:
     """The result as compact JSON. Raises: Unfit."""
     try:
-        text = json.dumps(
-            result, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_null
-        )
-        raw = text.encode()
+        raw = _encode(result).encode()
     except (TypeError, ValueError, RecursionError, OverflowError) as error:
         raise Unfit(_fault(result) or str(error)) from None
     if raw.count(b"[") + raw.count(b"{") > DEPTH_LIMIT and (why := _fault(result)):
@@ -39,6 +36,12 @@ def as_json(result: Any) -> bytes:
 def _null(value: Any) -> None:
     if value is not NULL:
         raise TypeError
+
+
+# Bound here, whatever the author's code makes of `json` for its own use.
+_encode: Final = json.JSONEncoder(
+    ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_null
+).encode
 
 
 def _fault(result: Any) -> str:
@@ -101,7 +104,7 @@ def _is_broken(text: str) -> bool:
 
 def _key(key: Any) -> str:
     text = str(key)
-    return f".{text}" if _PLAIN_KEY.fullmatch(text) else f"[{json.dumps(text)}]"
+    return f".{text}" if _PLAIN_KEY.fullmatch(text) else f"[{_encode(text)}]"
 
 
 def _cut(place: str) -> str:
