@@ -36,6 +36,29 @@ delivered:
   on_fail: { then: agent }
 agent: { control: true }
 """,
+    # A number dies at its step, and a text is delivered.
+    "failing": """pipo: 1
+name: dies
+buffer: { max: 20000 }
+input: { via: push }
+nodes:
+  shape: { from: input, transform: map, with: { data: { n: "${upper(data.n)}" } } }
+output: { from: shape, to: sqlite, with: { path: ./dies.db, table: t, create: true } }
+""",
+    # As `failing`, but that someone decides over numbers.
+    "handed": """pipo: 1
+name: dies
+buffer: { max: 20000 }
+input: { via: push }
+nodes:
+  shape:
+    from: input
+    transform: map
+    with: { data: { n: "${upper(data.n)}" } }
+    on_error: { retry: 0, then: agent }
+output: { from: shape, to: sqlite, with: { path: ./dies.db, table: t, create: true } }
+agent: { control: true }
+""",
     "sqlite": """pipo: 1
 name: dies
 input: { via: push }
