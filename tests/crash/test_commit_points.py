@@ -23,6 +23,7 @@ from tests.crash import (
     test_splits,
     test_versions,
 )
+from tests.crash.traps import trap, trapped
 from tests.stack import Stack, query, wait_for
 
 SOURCES = Path(__file__).resolve().parents[2]
@@ -39,14 +40,14 @@ COVERED = (
     "delivered.after_commit",
 )
 PIPELINE = """pipo: 1
-name: points
+name: NAME
 input: { via: http, with: { path: /in } }
 nodes:
   shape: { from: input, transform: map, with: { data: { n: "${data.n}" } } }
 output:
   from: shape
   to: sqlite
-  with: { path: ./points.db, table: t, create: true }
+  with: { path: ./NAME.db, table: t, create: true }
 delivered:
   check: record_exists
   with: { where: { packet_id: "${meta.packet_id}" } }
@@ -78,49 +79,42 @@ def test_every_named_point_is_in_a_crash_test() -> None:
     }
 
 
-@pytest.fixture
-def stack(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Stack]:
-    made = Stack(
-        tmp_path,
-        env={"PIPO_CRASH_AT": request.param, "PIPO_CRASH_ONCE": str(tmp_path / "sprung")},
-        config="engine:\n  restart: { backoff: 200ms }\n",
-    )
-    made.write("points.pipo", PIPELINE)
-    try:
-        yield made.start()
-    finally:
-        made.kill_all()
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    yield from trapped(tmp_path_factory.mktemp("points"), "backoff: 200ms")
 
 
 @pytest.mark.crash
 @pytest.mark.slow
 @pytest.mark.seed("O005", "O029", "R058", "R061")
-@pytest.mark.parametrize(
-    ("stack", "point"), [pytest.param(p, p, id=p) for p in COVERED], indirect=["stack"]
-)
-def test_a_crash_at_a_point_ends_in_one_record(stack: Stack, tmp_path: Path, point: str) -> None:
+@pytest.mark.parametrize("point", COVERED)
+def test_a_crash_at_a_point_ends_in_one_record(stack: Stack, point: str) -> None:
+    name = f"c{COVERED.index(point)}"
+    sprung = trap(stack, name, point)
+    path = stack.write(f"{name}.pipo", PIPELINE.replace("NAME", name))
+    assert stack.pipo("start", str(path)).returncode == 0
     sent = 0
-    first = stack.pipeline_pid("points")
+    first = stack.pipeline_pid(name)
 
     def accepted() -> bool:
         nonlocal sent
         try:
-            status, _, _ = stack.request("/in/points/in", b'{"n": 7}', timeout_s=10)
+            status, _, _ = stack.request(f"/in/{name}/in", b'{"n": 7}')
         except OSError:
             status = 0
         sent += 1
         return status == 202
 
     wait_for(accepted, deadline_s=150, what=stack.output)
-    wait_for((tmp_path / "sprung").exists, what=f"the point {point} was never reached")
+    wait_for(lambda: not sprung.exists(), what=f"the point {point} was never reached")
     wait_for(
-        lambda: stack.pipeline_pid("points") not in (None, first),
+        lambda: stack.pipeline_pid(name) not in (None, first),
         deadline_s=150,
         what="a restart",
     )
-    stats = stack.settle("points")
+    stats = stack.settle(name)
     assert stats["dead_lettered"] == 0
     # A packet whose answer was lost in the crash may be there beside the one sent again.
-    rows = query(stack.workspace / "points.db", "SELECT packet_id FROM t")
+    rows = query(stack.workspace / f"{name}.db", "SELECT packet_id FROM t")
     assert len(rows) == stats["accepted"] == stats["delivered"], rows
     assert stats["accepted"] <= (2 if point in BEFORE_THE_ANSWER else sent)

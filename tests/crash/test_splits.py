@@ -1,6 +1,6 @@
 """SIGKILL at every commit of a packet that splits: one copy fails, one is filtered, one is delivered.
 
-The pipelines of one point share a stack; each of them is killed there once.
+All share a stack; each pipeline is killed once, at a point of its own.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.crash.traps import trap, trapped
 from tests.packets import inspect
 from tests.stack import Stack, journal_of, lines, query, wait_for
 
@@ -78,6 +79,7 @@ WHERE u.root IS NULL AND (u.state = 'branched' OR copies > 0)
 """
 
 
+NUMBERS = iter(range(1, 1000))
 Case = tuple[str, str]
 CASES = [
     (split, kind, point)
@@ -111,13 +113,7 @@ def product() -> Iterator[Any]:
                 yield pytest.param(point, cases, id=point, marks=marks)
 
 
-def name_of(case: Case) -> str:
-    """A process's own name has room for it."""
-    split, kind = case
-    return f"{split[0]}-{kind}"
-
-
-def text_of(case: Case) -> str:
+def text_of(name: str, case: Case) -> str:
     split, kind = case
     text = TEXT.format(
         name="{name}",
@@ -126,34 +122,36 @@ def text_of(case: Case) -> str:
         good=TAPS if split == "tap" else PASSES,
         to=KINDS[kind],
     )
-    return text.replace("{name}", name_of(case))
+    return text.replace("{name}", name)
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    yield from trapped(tmp_path_factory.mktemp("splits"), "backoff: 1s")
 
 
 @pytest.mark.seed("O005", "O050", "O051", "R058")
 @pytest.mark.parametrize(("point", "cases"), list(product()))
-def test_a_split_packet_settles_once(tmp_path: Path, point: str, cases: Sequence[Case]) -> None:
-    stack = Stack(
-        tmp_path,
-        env={"PIPO_CRASH_AT": point, "PIPO_CRASH_ONCE": str(tmp_path / "sprung-*")},
-        config="engine:\n  restart: { backoff: 1s }\n",
-    )
-    for case in cases:
-        stack.write(f"{name_of(case)}.pipo", text_of(case))
-    try:
-        stack.start()
-        first = {case: stack.pipeline_pid(name_of(case)) for case in cases}
-        for case in cases:
-            wait_for(partial(accepted, stack, name_of(case)), what=stack.output)
-        for case in cases:
-            name = name_of(case)
-            wait_for((tmp_path / f"sprung-pipo:{name}").exists, what="the trap springs")
-            for _, copies in query(journal_of(stack.home, name), SPLIT_NOW):
-                assert copies == 3
-        for case in cases:
-            wait_for(partial(is_another, stack, case, first[case]), what="a restart")
-            settles_once(stack, *case)
-    finally:
-        stack.kill_all()
+def test_a_split_packet_settles_once(stack: Stack, point: str, cases: Sequence[Case]) -> None:
+    named = {f"s{next(NUMBERS)}": case for case in cases}
+    traps = {name: trap(stack, name, point) for name in named}
+    for name, case in named.items():
+        path = stack.write(f"{name}.pipo", text_of(name, case))
+        assert stack.pipo("start", str(path)).returncode == 0
+    first = {name: stack.pipeline_pid(name) for name in named}
+    for name in named:
+        wait_for(partial(accepted, stack, name), what=stack.output)
+    for name in named:
+        wait_for(partial(is_gone, traps[name]), what="the trap springs")
+        for _, copies in query(journal_of(stack.home, name), SPLIT_NOW):
+            assert copies == 3
+    for name, (_, kind) in named.items():
+        wait_for(partial(is_another, stack, name, first[name]), what="a restart")
+        settles_once(stack, name, kind)
+
+
+def is_gone(path: Path) -> bool:
+    return not path.exists()
 
 
 def accepted(stack: Stack, name: str) -> bool:
@@ -163,12 +161,11 @@ def accepted(stack: Stack, name: str) -> bool:
         return False
 
 
-def is_another(stack: Stack, case: Case, first: int | None) -> bool:
-    return stack.pipeline_pid(name_of(case)) not in (None, first)
+def is_another(stack: Stack, name: str, first: int | None) -> bool:
+    return stack.pipeline_pid(name) not in (None, first)
 
 
-def settles_once(stack: Stack, split: str, kind: str) -> None:
-    name = name_of((split, kind))
+def settles_once(stack: Stack, name: str, kind: str) -> None:
     stats = stack.settle(name)
     assert stats["dead_lettered"] == stats["accepted"] > 0
     assert stats["delivered"] == 0
