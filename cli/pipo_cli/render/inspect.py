@@ -26,6 +26,7 @@ DELIVERED = "packet.delivered"
 # Events that tell why a unit goes no further, or not now.
 WITH_ERROR = {HELD, "packet.dead_lettered", "packet.dropped", "packet.escalated"}
 VERIFY = "$verify"
+SEEN = "seen "
 
 
 def story(pipeline: str, trace: packet_pb2.Trace, now_ms: int) -> list[str]:
@@ -37,7 +38,9 @@ def story(pipeline: str, trace: packet_pb2.Trace, now_ms: int) -> list[str]:
     if packet.HasField("error"):
         words = [f"error {error_text(packet.error)}"]
     elif packet.HasField("evidence"):
-        words = [f"seen {_shown(packet.evidence)}", *words]
+        # Its last event tells the same once more.
+        others = [word for word in words if not word.startswith(SEEN)]
+        words = [f"{SEEN}{_shown(packet.evidence)}", *others]
     sections = [
         _head(pipeline, packet, now_ms),
         _unit(packet.state, trace.steps, trace.events, words, now_ms),
@@ -129,7 +132,7 @@ def _last_words(events: Sequence[packet_pb2.Event]) -> list[str]:
         what = "held" if last.type == HELD else "error"
         return [f"{what} {error['code']}: {error['message']}"]
     if last.type == DELIVERED and "evidence" in detail:
-        return [f"seen {_shown(msgspec.json.encode(detail['evidence']))}"]
+        return [f"{SEEN}{_shown(msgspec.json.encode(detail['evidence']))}"]
     return []
 
 

@@ -73,6 +73,17 @@ def test_a_delivered_packet_shows_what_its_check_saw() -> None:
             packet_pb2.Step(step="$output", event="output.written", at=RECEIVED + 5, ms=5),
             packet_pb2.Step(step="$verify", event="packet.delivered", at=RECEIVED + 108, ms=1501),
         ],
+        events=[
+            TAKEN_IN,
+            packet_pb2.Event(seq=2, type="output.written", node="output", at=RECEIVED + 5),
+            packet_pb2.Event(
+                seq=3,
+                type="packet.delivered",
+                node="delivered",
+                at=RECEIVED + 108,
+                detail=b'{"evidence":{"row":1}}',
+            ),
+        ],
     )
     assert story("s", trace, NOW)[3:] == [
         "  21:13:48.263  input   accepted",
