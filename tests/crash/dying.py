@@ -146,7 +146,7 @@ class Dies:
     ) -> None:
         """Each was taken up once, as `event` tells, and stands at the destination once."""
         wait_for(
-            lambda: self.stack.stats("dies").get("delivered") == len(ids), what=self.stack.output()
+            lambda: self.stack.stats("dies").get("delivered") == len(ids), what=self.stack.output
         )
         for id in ids:
             types = self.types(id)

@@ -69,7 +69,7 @@ class Parks:
 
     def parked(self, id: str) -> None:
         """It waits for its ack, after whatever crash there was."""
-        wait_for(lambda: self.types(id)["delivery.awaiting_ack"], what=self.stack.output())
+        wait_for(lambda: self.types(id)["delivery.awaiting_ack"], what=self.stack.output)
         wait_for(
             lambda: (self.stack.get(f"/api/pipelines/{self.name}")["runner"] or {})["awaiting_ack"]
         )
@@ -202,7 +202,7 @@ def test_a_restart_keeps_the_deadline(parks: Parks) -> None:
     assert parks.stack.get(f"/api/pipelines/{parks.name}")["runner"]["awaiting_ack"] == 2
     assert parks.ack(confirmed)["already"] is False
     wait_for(lambda: parks.is_(confirmed, "delivered"))
-    wait_for(lambda: parks.is_(late, "dead_lettered"), what=parks.stack.output())
+    wait_for(lambda: parks.is_(late, "dead_lettered"), what=parks.stack.output)
     window = parks.one(late, "delivery.awaiting_ack")
     (end,) = (e for e in parks.events(late) if e["type"] == "packet.dead_lettered")
     assert window["deadline"] <= end["at"] < window["deadline"] + 30_000

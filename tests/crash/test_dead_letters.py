@@ -69,7 +69,7 @@ def test_a_crash_at_the_replay_of_a_copy(dies: Dies, point: str) -> None:
             {"packet_id": id, "units": [{"id": f"{id}:bad", "node": "bad"}]}
         ]
     # Its cause stands: the copy dies again, and the packet with it.
-    wait_for(lambda: dies.queue() == [id], what=dies.stack.output())
+    wait_for(lambda: dies.queue() == [id], what=dies.stack.output)
     assert dies.types(id)["packet.dead_lettered"] == 2
     assert dies.types(id)["dlq.replayed"] == 1
     assert dies.written() == [f"{id}:good"]

@@ -209,7 +209,7 @@ def test_a_crash_at_a_hold_or_its_end(waits: Waits, point: str) -> None:
 @at_points("halt")
 def test_a_crash_at_a_halt(waits: Waits, point: str) -> None:
     id = waits.push()
-    wait_for(lambda: waits.is_("failed"), what=waits.stack.output())
+    wait_for(lambda: waits.is_("failed"), what=waits.stack.output)
     assert len(waits.events("pipeline.failed")) == 1
     # Only a halt that said its last word is not run again; the hold may share its commit.
     runs = {"failed.after_commit": (1,), "held.after_commit": (1, 2)}.get(point, (2,))
@@ -290,7 +290,7 @@ def test_a_stop_of_a_crashed_and_paused_pipeline_keeps_the_pause(slow_to_restart
     os.kill(pid, signal.SIGKILL)
     wait_for(lambda: waits.is_("backoff"))
     assert waits.says("stop")
-    wait_for(lambda: waits.is_("stopped"), what=waits.stack.output())
+    wait_for(lambda: waits.is_("stopped"), what=waits.stack.output)
     types = [
         one["type"] for one in waits.stack.get(f"/api/pipelines/{waits.name}/events")["events"]
     ]

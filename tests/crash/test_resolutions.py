@@ -43,5 +43,5 @@ def test_a_crash_at_an_end(dies: Dies, point: str) -> None:
     dies.mend()
     dies.ask("dlq/replay", ids=[one])
     dies.ask("resolve", packet_id=two, action="retry")
-    wait_for(lambda: dies.stack.stats("dies").get("delivered") == 2, what=dies.stack.output())
+    wait_for(lambda: dies.stack.stats("dies").get("delivered") == 2, what=dies.stack.output)
     assert dies.written() == sorted((one, two))

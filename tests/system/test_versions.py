@@ -96,7 +96,7 @@ class Live:
         wait_for(
             lambda: self.stack.get("/api/pipelines/live").get("runner") is not None,
             deadline_s=60,
-            what=self.stack.output(),
+            what=self.stack.output,
         )
 
 
@@ -282,7 +282,7 @@ def test_packets_of_two_versions_are_batched_apart(live: Live) -> None:
         wait_for(
             lambda id=id: "output.batched" in _types(live, id),  # type: ignore[misc]
             deadline_s=60,
-            what=live.stack.output(),
+            what=live.stack.output,
         )
     live.do("pause", of="batched")
     live.stack.settle("batched")
