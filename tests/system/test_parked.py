@@ -84,6 +84,6 @@ def at_rest(pid: int | None) -> None:
     """The process comes to rest: what it did to get there is over some day."""
     wait_for(
         lambda: cpu_s(pid, WATCHED_S) <= WATCHED_S * CPU_SHARE_MAX,
-        deadline_s=30,
+        deadline_s=120,
         what="it comes to rest",
     )

@@ -16,7 +16,9 @@ input: { via: http, with: { path: /in } }
 output: { from: input, to: sqlite, with: { path: ./idle.db, table: t, create: true } }
 delivered: { check: record_exists, with: { where: { packet_id: "${meta.packet_id}" } } }
 """
-PSS_MB_MAX = 25
+# Pages of its own, which is what one more pipeline costs: some 17 MB. What it shares counts for
+# less the more others share it, also outside of the test.
+PRIVATE_MB_MAX = 24
 
 
 @pytest.mark.slow
@@ -36,8 +38,8 @@ def test_one_sqlite_library_little_memory_and_no_busy_timer(stack: Stack) -> Non
     assert "_sqlite3" not in maps
     assert "pysqlite3" not in maps
     rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
-    pss_kb = next(int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Pss:"))
-    assert pss_kb / 1024 < PSS_MB_MAX
+    private = [line.split()[1] for line in rollup.splitlines() if line.startswith("Private_")]
+    assert sum(map(int, private)) / 1024 < PRIVATE_MB_MAX
     wait_for(lambda: cpu_s(pid, 2.0) <= 0.03, what="it comes to rest")
 
 
