@@ -25,8 +25,10 @@ _CHANCE_PAIRS = 8
 class PacketIds:
     """Makes ids that only rise, also across a clock that steps back.
 
-    `after` is the newest id of earlier runs: a clock that was set back while the
-    pipeline was down must not make ids below it (R011).
+    `after` is the newest id that earlier runs have left: a clock that was set back while the
+    pipeline was down must not make ids below it (R011). Packets that are gone may have had the
+    ids that follow it, and a destination may know them: a run begins with chance of its own, in
+    the next millisecond at the earliest.
     """
 
     def __init__(
@@ -37,12 +39,11 @@ class PacketIds:
         self._last_ms = -1
         self._head = ""
         self._last = 0
-        if after is not None:
-            self._head, chance = after[:_TIME_CHARS], after[_TIME_CHARS:]
-            self._last_ms, self._last = _value(self._head), _value(chance)
+        self._first_ms = 0 if after is None else _value(after[:_TIME_CHARS]) + 1
 
     def next(self, now_ms: int) -> str:
         """A new 26-character id, larger than every one before it."""
+        now_ms = max(now_ms, self._first_ms)
         if now_ms > self._last_ms:
             self._last_ms = now_ms
             # The top bit stays clear: a millisecond has room for 2^79 more.

@@ -34,4 +34,13 @@ def test_ids_go_on_above_those_of_earlier_runs() -> None:
     later = PacketIds(after=before)
     behind, ahead = later.next(5), later.next(1_760_130_828_264)
     assert before < behind < ahead
-    assert int(ULID.from_str(behind)) == int(ULID.from_str(before)) + 1
+
+
+def test_a_run_makes_no_id_that_one_before_it_made_of_a_packet_that_is_gone() -> None:
+    """Behind the newest packet that is left stood others, purged or expired by now."""
+    before = PacketIds()
+    left, gone = before.next(1_760_130_828_263), before.next(1_760_130_828_263)
+    later = PacketIds(after=left)
+    made = later.next(5)
+    assert gone not in (made, later.next(1_760_130_828_263))
+    assert ULID.from_str(made).milliseconds == 1_760_130_828_264
