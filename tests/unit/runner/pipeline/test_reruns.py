@@ -527,3 +527,25 @@ async def test_answers_list_at_most_a_hundred_and_count_all(
     done = await line.rerun("second")
     assert (done.rerun, len(done.packets)) == (4, 2)
     assert (done.skipped_count, len(done.skipped)) == (3, 2)
+
+
+async def test_a_packet_becomes_what_its_copies_become_now(made: Make) -> None:
+    """What the copy had been before counts no more."""
+    ways = (
+        "input: { via: push }\nnodes:\n"
+        "  a: { from: input, filter: 'KEPT' }\n"
+        "  b: { from: input, filter: 'false' }\n"
+        f"output: {{ from: [a, b], {TABLE} }}\n"
+    )
+    line = await made(ways.replace("KEPT", "true"))
+    (id,) = await line.settled({"n": 1})
+    assert await line.state(id) == "delivered"
+    await line.apply(ways.replace("KEPT", "false"), 2)
+    await line.rig.parts.pausing.pause("manual")
+    await line.rig.reruns.rerun(Wanted("a", [id], current=True), dry=False)
+    waiting = asyncio.create_task(line.rig.parts.pending.wait(id, 60.0))
+    await quiet()
+    await line.rig.parts.pausing.resume()
+    await line.rest()
+    assert ((await waiting).state, await line.state(id)) == ("filtered", "filtered")
+    assert line.journal.counters["all.delivered"] == 0
