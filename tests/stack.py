@@ -198,12 +198,17 @@ class Stack:
         return [pid for pid in found if _alive(pid)]
 
     def _at_home(self) -> list[int]:
-        """Every live process that was started for this home, by its command line."""
+        """Every live process that was started for this home: the command line or variable says so.
+
+        One that is being started has the variable already, and not yet a command line of its own.
+        """
         home = os.fsencode(self.home)
         found = []
         for folder in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):
-                if home in (folder / "cmdline").read_bytes().split(b"\0"):
+                words = (folder / "cmdline").read_bytes().split(b"\0")
+                words += (folder / "environ").read_bytes().split(b"\0")
+                if home in words or b"PIPO_HOME=" + home in words:
                     found.append(int(folder.name))
         return found
 
