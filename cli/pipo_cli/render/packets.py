@@ -11,7 +11,7 @@ COLUMNS = (
     Column("STATE"),
     Column("NODE"),
     Column("VER"),
-    Column("ATT", "right"),
+    Column("RETRIES", "right"),
     Column("RECEIVED"),
     Column("UPDATED"),
     Column("ERROR"),

@@ -34,9 +34,9 @@ def test_a_page() -> None:
         total=2,
     )
     assert page("sender", reply, NOW) == [
-        "PACKET                      STATE          NODE    VER  ATT  RECEIVED  UPDATED  ERROR",
-        f"{FIRST}  dead_lettered  output  v1     1  5s ago    4s ago   output.failed: no route",
-        f"{SECOND}  delivered      -       v1     0  5s ago    4s ago",
+        "PACKET                      STATE          NODE    VER  RETRIES  RECEIVED  UPDATED  ERROR",
+        f"{FIRST}  dead_lettered  output  v1         1  5s ago    4s ago   output.failed: no route",
+        f"{SECOND}  delivered      -       v1         0  5s ago    4s ago",
         "2 of 2 packets",
     ]
 
