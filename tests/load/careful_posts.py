@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
-REQUEST_LIMIT_S = 30.0
-CONNECT_LIMIT_S = 5.0
+REQUEST_LIMIT_S = 120.0
+CONNECT_LIMIT_S = 60.0
 PAUSE_S = 0.2
 
 
