@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from pipo.lang.suggest import one_of
 
 ORIGIN = ".pipo-origin.json"
 TRUST = "trust.json"
+_NOWHERE = re.compile(r"ModuleNotFoundError: No module named '(\w+)")
 
 
 def present(draft: Draft, *, quote: bool) -> None:
@@ -68,7 +70,7 @@ def imports(draft: Draft, *, run: bool, quote: bool) -> None:
     if not fault and run:
         fault = _import_fault(draft, module)
     if fault:
-        draft.report("P059", module, f"the module does not import: {fault}")
+        draft.report("P059", module, f"the module does not import: {fault}", _import_hint(fault))
 
 
 def named_modules(draft: Draft) -> tuple[str, ...]:
@@ -165,6 +167,17 @@ def _import_fault(draft: Draft, module: Scalar) -> str:
     except NotFound as error:
         return f"{error.message}; {error.hint}"
     return import_fault(code)
+
+
+def _import_hint(fault: str) -> str:
+    """The way out for a module that is nowhere installed; empty for what the code says itself."""
+    if not (found := _NOWHERE.search(fault)):
+        return ""
+    name = found[1]
+    return (
+        f"install `{name}` into the Python that runs Pipo; "
+        f"a file beside the module is imported with a dot: `from . import {name}`"
+    )
 
 
 def _read(draft: Draft, module: Scalar) -> Outline:

@@ -39,6 +39,7 @@ class Folder:
         file = self.write("p.pipo", text)
         reports = check([Source.read(file)], MANIFESTS, home, import_modules=run, quote=quote)
         self.messages = [f.message for f in reports[0].findings]
+        self.hints = [f.hint for f in reports[0].findings]
         return [f.code for f in reports[0].findings]
 
 
@@ -65,6 +66,8 @@ def test_modules_are_imported_only_on_request(folder: Folder) -> None:
     assert folder.check(FN % "shape") == []
     assert folder.check(FN % "shape", run=True) == ["P059"]
     assert "x.fn.py line 1: ModuleNotFoundError" in folder.messages[0]
+    assert folder.hints[0].startswith("install `nothing_like_it` into ")
+    assert folder.hints[0].endswith("`from . import nothing_like_it`")
     folder.write("x.fn.py", "def shape(data): ...\n")
     assert folder.check(FN % "shape", run=True) == []
 
