@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from pathlib import Path
 from typing import Final
 
@@ -25,10 +27,17 @@ def read(path: Path) -> Outline:
 def read_limited(path: Path, limit: int = BYTES_LIMIT) -> bytes:
     """The bytes of a file that a pipeline names.
 
-    Raises: OSError; ValueError, when they are more than `limit`, that of a pipeline's own file.
+    Raises: OSError; ValueError, when they are more than `limit`, that of a pipeline's own file,
+        or when it is none: a pipe would be waited for, perhaps for ever.
     """
-    with path.open("rb") as opened:
+    with open(path, "rb", opener=_at_once) as opened:
+        if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
+            raise ValueError("it is no regular file")
         raw = opened.read(limit + 1)
     if len(raw) > limit:
         raise ValueError(f"the file is larger than {limit >> 20} MiB")
     return raw
+
+
+def _at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)

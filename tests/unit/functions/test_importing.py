@@ -20,6 +20,7 @@ def code(folder: Path, source: str) -> Code:
     ("source", "fault"),
     [
         ("from . import prices\nassert prices.TAX == 2\nprint('noise' * 100_000)", ""),
+        ("\ufeffx = 1", ""),
         ("import math\n\nimport nothing_like_it", "x.fn.py line 3: ModuleNotFoundError: No module"),
         ("raise ValueError('broken')", "x.fn.py line 1: ValueError: broken: `raise ValueError"),
         ("def f(:", "x.fn.py line 1: SyntaxError"),

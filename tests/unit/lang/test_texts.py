@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from pathlib import Path
 
 import pytest
@@ -93,3 +94,10 @@ def test_a_text_with_its_files_is_checked_without_the_disk(tmp_path: Path) -> No
     """What a version is made of stands in the journal; the disk may say something else."""
     (tmp_path / "a.schema.json").write_text("not json")
     assert parse(Source(SOURCE, str(tmp_path / "p.pipo"), FILES), registry.manifests()).fn
+
+
+@pytest.mark.timeout(30)
+def test_a_pipe_in_the_place_of_a_sibling_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "prices.py")
+    with pytest.raises(NotFound, match=r"prices\.py cannot be read: it is no regular file"):
+        on_disk(tmp_path)("./prices.py")

@@ -133,7 +133,8 @@ class _Texts:
         path, text = self._modules.get(fullname) or self._modules.get(
             f"{fullname}.__init__", ("", "")
         )
-        code: CodeType = compile(text, path, "exec", dont_inherit=True)
+        # Python takes this mark from a file, and from a text it does not.
+        code: CodeType = compile(text.removeprefix("\ufeff"), path, "exec", dont_inherit=True)
         return code
 
     def exec_module(self, module: ModuleType) -> None:
