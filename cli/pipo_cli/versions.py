@@ -108,5 +108,10 @@ def _texts(file: Path) -> tuple[str, dict[str, str]]:
     try:
         pipeline = parse(source, manifests())
     except InvalidPipeline as error:
-        raise BrokenFile(str(file), error) from error
+        refusal = InvalidPipeline(
+            f"{file} does not pass its check",
+            findings=error.findings,
+            hint="nothing was changed; mend it and try again",
+        )
+        raise BrokenFile(str(file), refusal) from error
     return source.text, dict(collect(source.text, pipeline, on_disk(file.parent)).files)

@@ -306,6 +306,10 @@ def test_a_file_that_cannot_be_applied_asks_nobody(shell: Shell, tmp_path: Path)
     code, _, err, operations = shell.run("apply", "sender", str(broken))
     assert (code, operations.asked) == (1, [])
     assert err.splitlines()[0].startswith(f"{broken}:1:1  error  P0")
+    assert err.splitlines()[-2:] == [
+        f"error: {broken} does not pass its check",
+        "  hint: nothing was changed; mend it and try again",
+    ]
     code, _, err, operations = shell.run("apply", "sender", str(tmp_path / "none.pipo"))
     assert (code, operations.asked) == (1, [])
     assert err.startswith("error: no such file: ")
