@@ -103,17 +103,17 @@ r.version IN has_node AND (
 """
 # The order of the key is that of arrival, backwards: no index by state has it.
 _SETTLED: Final = """
-r.root IS NULL AND +r.state IN ('delivered', 'filtered') AND r.id >= ?4 AND r.received_at >= ?5
+r.root IS NULL AND +r.state IN ('delivered', 'filtered') AND r.received_at >= ?5
 """
 # Those that ended well and came since ?5 (whose first possible id is ?4), newest first, as far
 # back as the ?6-th that can be rerun.
 SETTLED: Final = f"""
 WITH {_KNOWN}
 {_LOOK}
-WHERE {_SETTLED} AND r.id >= CASE WHEN ?6 IS NULL THEN '' ELSE coalesce((
-    SELECT r.id FROM units AS r WHERE {_SETTLED} AND {_FITS}
+WHERE {_SETTLED} AND r.id >= CASE WHEN ?6 IS NULL THEN ?4 ELSE coalesce((
+    SELECT r.id FROM units AS r WHERE {_SETTLED} AND r.id >= ?4 AND {_FITS}
     ORDER BY r.id DESC LIMIT 1 OFFSET ?6 - 1
-), '') END
+), ?4) END
 ORDER BY r.id DESC
 """
 # These (?4, a JSON list of ids), whatever their state.
