@@ -429,11 +429,12 @@ def run(examples: int, steps: int, **more: Any) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_whatever_happens_all_books_agree() -> None:
     run(examples=100, steps=4)
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(7200)
+@pytest.mark.timeout(14_400)
 def test_whatever_happens_all_books_agree_for_long() -> None:
     run(examples=2000, steps=40)
