@@ -27,6 +27,10 @@ DELIVERED = "packet.delivered"
 WITH_ERROR = {HELD, "packet.dead_lettered", "packet.dropped", "packet.escalated"}
 VERIFY = "$verify"
 SEEN = "seen "
+WITHHELD = (
+    "its data is withheld: a secret of this stopped pipeline has no value here; "
+    "start the pipeline, or set the secret"
+)
 
 
 def story(pipeline: str, trace: packet_pb2.Trace, now_ms: int) -> list[str]:
@@ -42,7 +46,7 @@ def story(pipeline: str, trace: packet_pb2.Trace, now_ms: int) -> list[str]:
         others = [word for word in words if not word.startswith(SEEN)]
         words = [f"{SEEN}{_shown(packet.evidence)}", *others]
     sections = [
-        _head(pipeline, packet, now_ms),
+        _head(pipeline, packet, now_ms, bool(trace.withheld)),
         _unit(packet.state, trace.steps, trace.events, words, now_ms),
     ]
     for copy in trace.copies:
@@ -67,7 +71,7 @@ def _unit(
     return _steps([*steps, *under_way], last_words, now_ms)
 
 
-def _head(pipeline: str, packet: packet_pb2.Packet, now_ms: int) -> list[str]:
+def _head(pipeline: str, packet: packet_pb2.Packet, now_ms: int, withheld: bool) -> list[str]:
     if packet.state in SETTLED:
         so_far = f"after {duration(packet.updated_at - packet.received_at, places=2)}"
     else:
@@ -77,6 +81,7 @@ def _head(pipeline: str, packet: packet_pb2.Packet, now_ms: int) -> list[str]:
         f"packet {packet.packet_id}  {pipeline} v{packet.version}  {packet.state}",
         f"received {stamp(packet.received_at)} via {packet.trigger}{printable(source)},"
         f" {packet.state} {so_far}",
+        *([WITHHELD] if withheld else []),
     ]
 
 

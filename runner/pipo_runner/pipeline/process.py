@@ -445,6 +445,10 @@ class PipelineProcess:
         """A text without the secrets of the versions that run."""
         return self._redactor.text(text)
 
+    def masked_data(self, value: Any) -> Any:
+        """A packet's data without texts that equal a secret (decision 43)."""
+        return self._redactor.data(value)
+
     def door(self, peer: str) -> HttpDoor:
         """A gateway's stream of HTTP requests."""
         return HttpDoor(

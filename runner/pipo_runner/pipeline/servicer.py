@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import AsyncIterator
-from typing import Protocol
+from typing import Any, Protocol
 
 import grpc
 
@@ -14,7 +14,7 @@ from pipo.journal import reads, versions
 from pipo.journal.changes import DEAD_LETTERED
 from pipo.journal.endings import ENDINGS
 from pipo.lang.text_diff import diff
-from pipo.rpc import to_proto
+from pipo.rpc import payloads, to_proto
 from pipo.rpc.stubs import checker_pb2, packet_pb2, pipeline_pb2, pipeline_pb2_grpc, pipo_pb2
 from pipo_runner.pipeline.acks import Acks
 from pipo_runner.pipeline.applying import Applying
@@ -78,6 +78,8 @@ class Process(Protocol):
     def door(self, peer: str) -> HttpDoor: ...
 
     def masked(self, text: str) -> str: ...
+
+    def masked_data(self, value: Any) -> Any: ...
 
     async def info(self) -> pipo_pb2.PipelineInfo: ...
 
@@ -296,7 +298,9 @@ class PipelineServicer(pipeline_pb2_grpc.PipelineServicer):
                 f"pipeline {self._process.name!r} has no packet {request.packet_id!r}",
                 hint=f"pipo packets {self._process.name} lists the newest; retention removes old ones",
             )
-        return to_proto.trace(trace, source=RUNNER, pipeline=self._process.name)
+        made = to_proto.trace(trace, source=RUNNER, pipeline=self._process.name)
+        payloads.mask(made, self._process.masked_data)
+        return made
 
     async def ListEvents(
         self, request: pipo_pb2.ListEventsRequest, context: grpc.aio.ServicerContext

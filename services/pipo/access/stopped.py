@@ -7,11 +7,12 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+from pipo.access import declared_secrets
 from pipo.errors import NotFound, Unavailable
 from pipo.home.desired import Desired
 from pipo.home.paths import PipelineHome
 from pipo.journal import reads, versions
-from pipo.rpc import to_proto
+from pipo.rpc import payloads, to_proto
 from pipo.rpc.stubs import packet_pb2, pipo_pb2
 
 SOURCE = "journal"
@@ -29,12 +30,22 @@ async def packets(
 
 
 async def trace(pipeline: PipelineHome, packet_id: str) -> packet_pb2.Trace:
-    """Raises: NotFound, if the journal has no such packet."""
+    """A packet's trace; its payloads are withheld where a secret of a version has no value here.
+
+    Raises: NotFound, if the journal has no such packet.
+    """
     async with opened(pipeline) as rows:
         found = None if rows is None else await reads.trace(rows, packet_id)
-    if found is None:
+        history = None if rows is None else await versions.history(rows)
+    if found is None or history is None:
         raise no_packet(pipeline.name, packet_id)
-    return to_proto.trace(found, SOURCE, pipeline.name)
+    made = to_proto.trace(found, SOURCE, pipeline.name)
+    secrets = declared_secrets.known(history.versions)
+    if secrets.complete:
+        payloads.mask(made, secrets.redactor.data)
+    else:
+        payloads.withhold(made)
+    return made
 
 
 async def events(pipeline: PipelineHome, after_seq: int, limit: int) -> pipo_pb2.ListEventsReply:

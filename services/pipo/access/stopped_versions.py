@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 
+from pipo.access import declared_secrets
 from pipo.access.stopped import opened
-from pipo.errors import InvalidPipeline, NotFound, PipoError
-from pipo.home import PipelineHome, secrets
+from pipo.errors import NotFound
+from pipo.home import PipelineHome
 from pipo.journal import versions
 from pipo.journal.rows import Rows
 from pipo.journal.versions import Version
 from pipo.rpc import to_proto
 from pipo.rpc.stubs import pipo_pb2
-from pipo.telemetry.redaction import Redactor
 
 JOURNAL = "journal"
 
@@ -66,21 +65,6 @@ def _mask(found: Iterable[Version]) -> Callable[[str], str]:
     """Masks the secrets that these versions declare, as far as this process can read them.
 
     A text holds references and no values; a value that its author has written out all the same
-    is masked where it can be known. `op` is not run: it may ask its user for a password.
+    is masked where it can be known.
     """
-    redactor = Redactor()
-    for version in found:
-        for name, ref in _declared(version).items():
-            if not ref.startswith("op://"):
-                with suppress(PipoError):
-                    redactor.add(secrets.resolve({name: ref}, os.environ)[name])
-    return redactor.text
-
-
-def _declared(version: Version) -> dict[str, str]:
-    from pipo.lang.check import Source, restore
-
-    try:
-        return dict(restore(Source(version.source, "version", version.files)).secrets)
-    except InvalidPipeline:
-        return {}
+    return declared_secrets.known(found).redactor.text

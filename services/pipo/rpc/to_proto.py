@@ -49,7 +49,7 @@ def packet_page(record: Any, source: str) -> pipo_pb2.ListPacketsReply:
 
 
 def trace(record: Any, source: str, pipeline: str) -> packet_pb2.Trace:
-    made = message(packet_pb2.Trace, record, source=source)
+    made = message(packet_pb2.Trace, record, source=source, withheld=())
     for event in (*made.events, *(e for c in made.copies for e in c.events)):
         event.pipeline = pipeline
     return made

@@ -23,7 +23,7 @@ from pipo.journal.sqlite_journal import SqliteJournal
 async def main():
     clock = SystemClock()
     journal = SqliteJournal.open(Path(sys.argv[1]), pipeline="old", clock=clock)
-    await journal.commit(VersionAdded(1, "pipo: 1", b"{}", {}, "h", "me", "person", "first", 1))
+    await journal.commit(VersionAdded(1, sys.argv[2], b"{}", {}, "h", "me", "person", "first", 1))
     await journal.commit(Started(1, 0, 2))
     await journal.recover()
     for number in range(3):
@@ -48,10 +48,14 @@ def home(tmp_path: Path) -> Home:
 @pytest.fixture
 def journaled(home: Home) -> Home:
     """A home with the stopped pipeline `old`: three accepted packets."""
+    return journal_of(home, "pipo: 1")
+
+
+def journal_of(home: Home, source: str) -> Home:
+    """The home with the journal of `old`, whose version has that text."""
     home.pipeline("old").ensure()
-    subprocess.run(
-        [sys.executable, "-c", WRITER, str(home.pipeline("old").folder)], check=True, timeout=60
-    )
+    command = [sys.executable, "-c", WRITER, str(home.pipeline("old").folder), source]
+    subprocess.run(command, check=True, timeout=60)
     return home
 
 

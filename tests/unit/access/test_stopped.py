@@ -10,6 +10,7 @@ from pipo.home import Home, desired
 from pipo.home.desired import Desired
 from pipo.rpc.stubs import pipo_pb2
 from pipo.rpc.to_json import to_json
+from tests.unit.access.conftest import journal_of
 
 pytestmark = pytest.mark.slow
 
@@ -75,3 +76,30 @@ async def test_a_damaged_journal_hides_no_other(journaled: Home, access: Access)
     assert found["old"].stats.accepted == 3
     assert found["broken"].state == "failed"
     assert "cannot be read" in found["broken"].error
+
+
+SECRETIVE = """pipo: 1
+name: old
+secrets: { one: env:OLD_ONE, two: REF }
+input: { via: push }
+output: { from: input, to: stdout }
+"""
+
+
+@pytest.mark.parametrize("ref", ["env:OLD_TWO", "op://vault/item/field"])
+async def test_payloads_are_withheld_where_a_secret_has_no_value(
+    home: Home, access: Access, monkeypatch: pytest.MonkeyPatch, ref: str
+) -> None:
+    """Edge 406: its packets may hold it, and nobody here could tell."""
+    monkeypatch.setenv("OLD_ONE", "first")
+    monkeypatch.delenv("OLD_TWO", raising=False)
+    journal_of(home, SECRETIVE.replace("REF", ref))
+    asked = pipo_pb2.InspectRequest(pipeline="old", packet_id="01PACKET1")
+    trace = await access.inspect(asked)
+    assert trace.withheld == ["packet.data", "steps[0].data"]
+    assert not trace.packet.HasField("data")
+    assert trace.steps[0].event == "packet.accepted"
+    monkeypatch.setenv("OLD_TWO", "second")
+    if ref.startswith("env:"):
+        trace = await access.inspect(asked)
+        assert (list(trace.withheld), trace.packet.data) == ([], b'{"n":12345678901234567890}')

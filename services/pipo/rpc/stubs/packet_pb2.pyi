@@ -463,6 +463,7 @@ class Trace(_message.Message):
     EVENTS_FIELD_NUMBER: _builtins.int
     COPIES_FIELD_NUMBER: _builtins.int
     SOURCE_FIELD_NUMBER: _builtins.int
+    WITHHELD_FIELD_NUMBER: _builtins.int
     source: _builtins.str
     """"runner" or "journal": who answered."""
     @_builtins.property
@@ -473,6 +474,12 @@ class Trace(_message.Message):
     def events(self) -> _containers.RepeatedCompositeFieldContainer[Global___Event]: ...
     @_builtins.property
     def copies(self) -> _containers.RepeatedCompositeFieldContainer[Global___Copy]: ...
+    @_builtins.property
+    def withheld(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Payloads that cannot be masked safely, as paths in this message: the journal of a stopped
+        pipeline is read where one of its secrets has no value.
+        """
+
     def __init__(
         self,
         *,
@@ -481,10 +488,11 @@ class Trace(_message.Message):
         events: _abc.Iterable[Global___Event] | None = ...,
         copies: _abc.Iterable[Global___Copy] | None = ...,
         source: _builtins.str = ...,
+        withheld: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["packet", b"packet"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["copies", b"copies", "events", b"events", "packet", b"packet", "source", b"source", "steps", b"steps"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["copies", b"copies", "events", b"events", "packet", b"packet", "source", b"source", "steps", b"steps", "withheld", b"withheld"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

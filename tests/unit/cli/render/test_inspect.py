@@ -286,3 +286,10 @@ def test_of_a_purged_packet_its_record_is_left(error: str, said: list[str]) -> N
         "received 2026-10-10T21:13:48.263Z, purged 2026-10-10T21:14:48.263Z by ada",
         *said,
     ]
+
+
+def test_withheld_payloads_are_told() -> None:
+    trace = packet_pb2.Trace(packet=packet(), steps=[accepted()], withheld=["packet.data"])
+    assert story("sender", trace, NOW)[2].startswith("its data is withheld: a secret of")
+    trace.ClearField("withheld")
+    assert "withheld" not in "\n".join(story("sender", trace, NOW))

@@ -16,7 +16,8 @@ from pipo.journal.interventions import Purged
 from pipo.journal.sqlite_journal import SqliteJournal
 from pipo.payload import decode
 from pipo_runner.pipeline import operations
-from pipo_runner.pipeline.operations import Replays, SkippedPacket
+from pipo_runner.pipeline.operations import Replays
+from pipo_runner.pipeline.orders import SkippedPacket
 from pipo_runner.pipeline.resuming import loader
 from pipo_runner.pipeline.units import Unit
 from tests.unit.journal.conftest import open_quick

@@ -26,6 +26,8 @@ from pipo_runner.pipeline.handing import HandOvers
 from pipo_runner.pipeline.http_door import HttpDoor
 from pipo_runner.pipeline.operations import DeadLetters
 from pipo_runner.pipeline.pushing import Pushes
+from pipo_runner.pipeline.reruns import Reruns
+from pipo_runner.pipeline.resolving import Resolutions
 from pipo_runner.pipeline.servicer import PAGE_MAX, PipelineServicer, limit_of
 from pipo_runner.pipeline.verification import Verifications
 from tests.unit.journal.conftest import open_quick
@@ -79,6 +81,14 @@ class FakeProcess:
         return self.rig.dead_letters
 
     @property
+    def reruns(self) -> Reruns:
+        return self.rig.reruns
+
+    @property
+    def resolutions(self) -> Resolutions:
+        return self.rig.resolutions
+
+    @property
     def applying(self) -> Applying:
         return cast(Applying, self)
 
@@ -92,6 +102,9 @@ class FakeProcess:
 
     def masked(self, text: str) -> str:
         return text.replace("s3cr3t", "***")
+
+    def masked_data(self, value: Any) -> Any:
+        return {"masked": value}
 
     @property
     def journal(self) -> reads.Source:
@@ -280,6 +293,7 @@ async def test_packets_are_listed_page_by_page(stub: Any) -> None:
 async def test_a_packet_is_inspected_or_not_found(stub: Any) -> None:
     trace = await stub.Inspect(pipo_pb2.InspectRequest(packet_id=packet_id(1)))
     assert trace.packet.packet_id == packet_id(1)
+    assert trace.packet.data.startswith(b'{"masked":')
     with pytest.raises(NotFound, match="'people' has no packet 'nope'"), calling("people"):
         await stub.Inspect(pipo_pb2.InspectRequest(packet_id="nope"))
 
