@@ -287,7 +287,7 @@ def _checked(paths: Sequence[str], settings: Settings) -> list[str]:
 
     The check runs in a process of its own: what it imports is not carried along by a
     supervisor that lives for weeks.
-    Raises: BrokenFile, with the findings of the first file that fails; PipoError, as the check.
+    Raises: BrokenFile, with the findings of every file that fails; PipoError, as the check.
     """
     command = [sys.executable, "-m", "pipo_cli", "check", "--json", "--home"]
     done = subprocess.run(
@@ -303,20 +303,24 @@ def _checked(paths: Sequence[str], settings: Settings) -> list[str]:
         raise Internal(f"the check ended with exit code {done.returncode}") from None
     if "files" not in said:
         raise error_of(400, said)
-    return [_passed(report) for report in said["files"]]
+    return _passed(said["files"])
 
 
-def _passed(report: Mapping[str, Any]) -> str:
-    file = str(report["file"])
-    found = findings.from_json(report["diagnostics"])
-    if any(f.severity == "error" for f in found):
-        refusal = InvalidPipeline(
-            f"{file} does not pass its check",
-            findings=found,
-            hint="nothing was started; mend it and try again",
-        )
-        raise BrokenFile(file, refusal)
-    if found:
-        for line in findings.report(file, found):
-            click.echo(line, err=True)
-    return file
+def _passed(reports: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The files, once their warnings are told. Raises: BrokenFile, with all findings told."""
+    found = {str(r["file"]): findings.from_json(r["diagnostics"]) for r in reports}
+    broken = [file for file in found if any(f.severity == "error" for f in found[file])]
+    # The error itself tells those of the last one.
+    for file in (broken or list(found))[: -1 if broken else None]:
+        if found[file]:
+            for line in findings.report(file, found[file]):
+                click.echo(line, err=True)
+    if not broken:
+        return list(found)
+    one = f"{broken[-1]} does not pass its check"
+    refusal = InvalidPipeline(
+        one if len(broken) == 1 else f"{len(broken)} files do not pass their check",
+        findings=found[broken[-1]],
+        hint="nothing was started; mend it and try again",
+    )
+    raise BrokenFile(broken[-1], refusal)

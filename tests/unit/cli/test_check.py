@@ -145,6 +145,12 @@ def test_what_passes_is_named_and_warnings_are_shown(
     Path("bad.pipo").write_text("pipo: 2\n")
     with pytest.raises(BrokenFile, match=r"bad\.pipo does not pass its check"):
         _checked(["."], Settings())
+    Path("worse.pipo").write_text("pipo: 3\n")
+    capsys.readouterr()
+    with pytest.raises(BrokenFile, match="2 files do not pass their check") as caught:
+        _checked(["."], Settings())
+    assert "bad.pipo:1:" in capsys.readouterr().err
+    assert caught.value.file == "worse.pipo"
 
 
 @pytest.mark.slow
