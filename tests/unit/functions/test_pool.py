@@ -45,6 +45,8 @@ def inner(data):
 
 def beside(data, meta): prices.broken()
 def nothing(data, meta): pass
+def yields(data, meta): yield data
+async def yields_later(data, meta): yield data
 def a_set(data, meta): return {"all": {1}}
 def same_keys(data, meta): return {1: 1, "1": 2}
 def large(data, meta): return "x" * data
@@ -173,6 +175,10 @@ async def test_each_fault_is_told_and_costs_its_own_call(rig: Rig) -> None:
         ("NOT_A_FUNCTION", 0, "x.fn.py defines no function `NOT_A_FUNCTION`"),
     ]:  # fmt: skip
         assert await rig.fault(function, data) == told
+    for function in ("yields", "yields_later"):
+        # A tap's result counts for nothing, and this one has done nothing.
+        with pytest.raises(FunctionFailed, match=f"fn.{function} is a generator, so nothing of it"):
+            await rig.call(function, tap=True)
     assert "RecursionError: maximum recursion depth exceeded" in await rig.fault("recursion")
     # None of them has cost the process anything.
     assert (await rig.call("count"))[0] == pid

@@ -18,6 +18,7 @@ import socket
 
 # By their own names: the author's code may make of `json` what it likes.
 from json import dumps, loads
+from types import AsyncGeneratorType, GeneratorType
 from typing import Any, Final, NoReturn
 
 from pipo.functions.helper import faults, printing, wire
@@ -152,6 +153,11 @@ class _Helper:
             result = function(loads(body), head["meta"])
             if hasattr(result, "__await__"):
                 result = self._awaited(result)
+            if isinstance(result, (GeneratorType, AsyncGeneratorType)):
+                return _fault(
+                    wire.UNFIT,
+                    f"fn.{name} is a generator, so nothing of it has run; return, do not yield",
+                )
             return self._result(name, result) if head["wants_result"] else wire.frame(wire.ANSWER)
         except MemoryError as error:
             self._use_reserve()
