@@ -156,6 +156,22 @@ class Model:
     def in_state(self, *states: str) -> list[str]:
         return [unit.id for unit in self.units.values() if unit.state in states]
 
+    def rerunnable(self, node: str) -> list[str]:
+        """Packets that ended well, passed this node, and still have their data.
+
+        `pick` stands before the split, so what was split there cannot go back to it; `right` is
+        passed by copies alone.
+        """
+        return [
+            packet
+            for packet in self.packets("delivered", "filtered")
+            if bool(self.units[packet].copies) == (node == "right")
+            and self._passed(packet, node).has_data
+        ]
+
+    def _passed(self, packet: str, node: str) -> Unit:
+        return self.units[f"{packet}:right" if node == "right" else packet]
+
     def packets(self, *states: str) -> list[str]:
         return [id_ for id_ in self.in_state(*states) if ":" not in id_]
 
@@ -221,6 +237,13 @@ class Model:
             else:
                 unit.failed_at = unit.cursor or ""
                 self._settle(unit, "dead_lettered" if action == "dead_letter" else "filtered")
+        self.move()
+
+    def rerun(self, packets: Iterable[str], node: str) -> None:
+        for packet in packets:
+            # It is no longer among the delivered until it ends again (decision 36).
+            self.counts[f"all.{self.units[packet].state}"] -= 1
+            self._go_on(self._passed(packet, node), node)
         self.move()
 
     def ack(self, id_: str) -> None:

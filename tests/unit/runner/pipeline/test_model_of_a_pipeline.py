@@ -2,7 +2,7 @@
 
 What is drawn: pushes, a destination that fails and hangs (before it writes, and after), nodes
 that break, pauses, kills at commits and writes, ends in order, replays, purges, resolutions,
-acks, and time that jumps over retries, deadlines and retentions. After each of them the
+reruns, acks, and time that jumps over retries, deadlines and retentions. After each of them the
 journal's rows, its events and counters, the destination and the status agree with the model.
 """
 
@@ -31,6 +31,7 @@ from pipo.errors import NotFound, PipoError
 from pipo.journal import changes, interventions
 from pipo.journal.states import BORN, PENDING, REOPENS, SETTLES
 from pipo.rpc.stubs import pipo_pb2
+from pipo_runner.pipeline.reruns import Wanted
 from tests.unit.journal.recount import counted
 from tests.unit.runner.pipeline.mortal import HANGS, Doom, Mortal
 from tests.unit.runner.pipeline.pipeline_model import (
@@ -238,6 +239,13 @@ class APipeline(RuleBasedStateMachine):
                 lambda: self.resolve(waiting, "dead_letter", doom),
                 lambda: self.resolve(waiting, "drop", doom),
             ]
+        for node in ("pick", "right"):
+            if ended := model.rerunnable(node):
+                some = picked(ended, which)
+                choices += [
+                    partial(self.rerun, some, node, False, doom),
+                    partial(self.rerun, ended, node, True, doom),
+                ]
         if model.policies.parks and model.units:
             for ids in (model.in_state(VERIFYING), list(model.units)):
                 choices += [partial(self.ack, id_, doom) for id_ in picked(ids, which)[:1]]
@@ -270,6 +278,14 @@ class APipeline(RuleBasedStateMachine):
             assert not isinstance(answer, PipoError), answer
         if self.done_to(ids, answer, "packet.resolved"):
             self.model.resolve(ids, action)
+        self.agree()
+
+    def rerun(self, ids: list[str], node: str, every: bool, doom: Doom | None) -> None:
+        wanted = Wanted(node, [] if every else ids, by="ada")
+        answer = self.ask(lambda: self.pipeline.process.reruns.rerun(wanted, dry=False), doom)
+        assert answer is None or (not isinstance(answer, PipoError) and answer.rerun == len(ids))
+        if self.done_to(ids, answer, "packet.rerun"):
+            self.model.rerun(ids, node)
         self.agree()
 
     def ack(self, id_: str, doom: Doom | None) -> None:
