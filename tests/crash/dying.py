@@ -162,7 +162,18 @@ class Dies:
         return sorted(row[0] for row in found)
 
 
-def cases(*kinds: str, points: tuple[str | None, ...]) -> pytest.MarkDecorator:
-    made = [((kind, point), point) for kind in kinds for point in points]
-    names = [f"{kind}-{point}" for (kind, point), _ in made]
-    return pytest.mark.parametrize(("dies", "point"), made, indirect=["dies"], ids=names)
+def cases(
+    *kinds: str, points: tuple[str | None, ...], soak: tuple[str, ...] = ()
+) -> pytest.MarkDecorator:
+    """Every kind at every point; those of the kinds in `soak` are left to `make soak`."""
+    made = [
+        pytest.param(
+            (kind, point),
+            point,
+            id=f"{kind}-{point}",
+            marks=[pytest.mark.soak] if kind in soak else [],
+        )
+        for kind in (*kinds, *soak)
+        for point in points
+    ]
+    return pytest.mark.parametrize(("dies", "point"), made, indirect=["dies"])

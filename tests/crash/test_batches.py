@@ -146,8 +146,15 @@ def test_a_crash_of_a_batch_writes_each_key_once(
     crash(tmp_path, kind, size, point)
 
 
-@pytest.mark.parametrize("point", ["output.after_write", "batch.after_joining"])
-@pytest.mark.parametrize("kind", ["keyed", "csv"])
+@pytest.mark.parametrize(
+    ("kind", "point"),
+    [
+        ("keyed", "output.after_write"),
+        ("csv", "batch.after_joining"),
+        pytest.param("keyed", "batch.after_joining", marks=pytest.mark.soak),
+        pytest.param("csv", "output.after_write", marks=pytest.mark.soak),
+    ],
+)
 def test_a_crash_of_a_batch_under_other_keys(tmp_path: Path, kind: str, point: str) -> None:
     crash(tmp_path, kind, 7, point)
 

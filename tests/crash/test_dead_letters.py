@@ -18,7 +18,7 @@ ON_THE_WAY = ("output.before_write:2", "output.after_write:2", "written.after_co
 
 
 @pytest.mark.seed("O005", "R025", "R061")
-@cases("file", "sqlite", points=REPLAY)
+@cases("file", points=REPLAY, soak=("sqlite",))
 def test_a_crash_at_a_replay(dies: Dies, point: str) -> None:
     ids = [dies.dead(n) for n in range(3)]
     dies.mend()
@@ -34,7 +34,7 @@ def test_a_crash_at_a_replay(dies: Dies, point: str) -> None:
 
 
 @pytest.mark.seed("O005", "R025", "R061")
-@cases("file", "sqlite", points=ON_THE_WAY)
+@cases("sqlite", points=ON_THE_WAY, soak=("file",))
 def test_a_crash_of_a_replayed_packet_on_its_way(dies: Dies, point: str) -> None:
     # The only packet, so that its second write is that of the replay.
     id = dies.dead(1)

@@ -56,7 +56,7 @@ def test_a_kill_right_after_the_answer(dies: Dies, point: None) -> None:
 
 
 @pytest.mark.seed("R030", "R038")
-@cases("split", points=RERUN[1:])
+@cases(points=RERUN[1:], soak=("split",))
 def test_a_crash_at_the_rerun_of_a_copy(dies: Dies, point: str) -> None:
     end = outcome(dies.stack, "dies", {"n": "x"})
     id = str(end["packet_id"])

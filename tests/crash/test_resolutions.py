@@ -33,7 +33,7 @@ def test_a_crash_at_a_retry(dies: Dies, point: str) -> None:
 
 
 @pytest.mark.seed("R044")
-@cases("waiting", points=RESOLVE[1:])
+@cases(points=RESOLVE[1:], soak=("waiting",))
 def test_a_crash_at_an_end(dies: Dies, point: str) -> None:
     one, two = (dies.escalated(n) for n in range(2))
     dies.ask("resolve", packet_id=one, action="dead_letter")

@@ -83,6 +83,7 @@ PIPELINES = {
         '    with: { url: "${env.STUB}/provider" }\n    on_error: { retry: 0, then: agent }\n'
         "output:\n  from: triage\n" + to_table("ticket-triage") + AGENT
     ),
+    "commands": PUSHED + to_table("commands") + "  validate: ['data.n < 5']\n",
     "outage": PUSHED
     + (
         '  to: http\n  with: { url: "${env.STUB}/outage" }\n'
@@ -480,3 +481,47 @@ def test_a_filter_dropped_packets_that_it_should_not_have(stack: Stack) -> None:
     # One may be filtered again.
     assert packet(stack, "filtering", child)["state"] == "filtered"
     assert rows(stack, "filtering") == [[id, 36]]
+
+
+@pytest.mark.seed("R002", "R003")
+def test_every_recovery_command_speaks_json_and_wants_a_runner(stack: Stack) -> None:
+    def told(*words: str) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(said(stack, *words, "--json"))
+        return found
+
+    name = "commands"
+    first = told("push", name, "--data", '{"n": 1}')["packet_id"]
+    dead = [told("push", name, "--data", '{"n": 9}')["packet_id"] for _ in range(2)]
+    stack.settle(name)
+    assert {one["packet_id"] for one in told("dlq", name)["packets"]} == set(dead)
+    assert told("rerun", name, first, "--from", "output", "--yes")["rerun"] == 1
+    assert told("dlq", "replay", name, dead[0])["replayed"] == 1
+    stack.settle(name)
+    assert told("dlq", "purge", name, dead[1])["purged"] == 1
+    assert told("ack", "acked", delivered_by_ack(stack))["already"] is True
+    assert told("stop", name)
+    commands = [
+        ("push", name, "--data", "{}"),
+        ("ack", name, first),
+        ("dlq", "replay", name, dead[0]),
+        ("dlq", "purge", name, "--all"),
+        ("rerun", name, first, "--from", "output", "--yes"),
+        ("resolve", name, first, "--action", "retry"),
+    ]
+    for words in commands:
+        refused = stack.pipo(*words, "--json")
+        assert refused.returncode == 1, refused
+        error = json.loads(refused.stdout)
+        assert (error["code"], error["hint"]) == (
+            "invalid_state",
+            f"start it with: pipo start {name}",
+        )
+    assert [one["packet_id"] for one in told("dlq", name)["packets"]] == [dead[0]]
+
+
+def delivered_by_ack(stack: Stack) -> str:
+    """A packet of `acked` that is acknowledged."""
+    id = push(stack, "acked", {"n": 1})
+    said(stack, "ack", "acked", id)
+    settled(stack, "acked", id)
+    return id

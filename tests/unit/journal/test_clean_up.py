@@ -118,6 +118,17 @@ async def test_a_second_pass_finds_nothing(journal: SqliteJournal) -> None:
     assert counts == now
 
 
+@pytest.mark.seed("C024")
+async def test_the_key_of_a_hand_over_goes_with_its_packet(journal: SqliteJournal) -> None:
+    await journal.commit(accepted(1, key="theirs"), filtered(1), accepted(2, key="other"))
+    inbox = "SELECT key, packet FROM inbox ORDER BY key"
+    both = [("other", packet_id(2)), ("theirs", packet_id(1))]
+    await CleanUp(journal, days(2.5)).run(KEEP)
+    assert await journal.rows.rows(inbox) == both, "while the packet stands, its key does"
+    await CleanUp(journal, days(99)).run(KEEP)
+    assert await journal.rows.rows(inbox) == both[:1]
+
+
 async def test_dead_letters_go_only_where_a_time_is_given(journal: SqliteJournal) -> None:
     await fill(journal)
     await CleanUp(journal, days(9_000)).run(KEEP)
@@ -233,6 +244,7 @@ def pages_of(folder: Path) -> int:
     return (folder / "journal.db").stat().st_size // 4096
 
 
+@pytest.mark.seed("L053")
 async def test_the_first_start_only_starts_the_clock(tmp_path: Path) -> None:
     journal = await filled_and_deleted(tmp_path)
     assert not await CleanUp(journal, days(1)).compact()
