@@ -20,9 +20,15 @@ OF_STEP = ("data",)
 
 
 def mask(trace: packet_pb2.Trace, masked: Callable[[Any], Any]) -> None:
-    """Puts `masked(value)` in the place of each payload's value that it changes."""
+    """Puts `masked(value)` in the place of each payload's value that it changes.
+
+    A payload that is damaged in the journal stays as it is.
+    """
     for message, field, _ in _payloads(trace):
-        value = payload.decode_own(getattr(message, field))
+        try:
+            value = payload.decode_own(getattr(message, field))
+        except payload.BadPayload:
+            continue
         shown = masked(value)
         # What has nothing to hide keeps its bytes: numbers are printed as they were stored.
         if shown != value:

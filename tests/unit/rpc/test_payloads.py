@@ -35,6 +35,12 @@ def test_what_hides_nothing_keeps_its_bytes() -> None:
     assert made == trace()
 
 
+def test_a_damaged_payload_stays_as_it_is() -> None:
+    made = packet_pb2.Trace(packet=packet_pb2.Packet(data=b'{"a":', result=b'"s3cr3t"'))
+    payloads.mask(made, Redactor(["s3cr3t"]).data)
+    assert (made.packet.data, made.packet.result) == (b'{"a":', b'"***"')
+
+
 def test_what_is_withheld_is_listed() -> None:
     made = trace()
     payloads.withhold(made)
