@@ -311,15 +311,17 @@ def _passed(reports: Sequence[Mapping[str, Any]]) -> list[str]:
     found = {str(r["file"]): findings.from_json(r["diagnostics"]) for r in reports}
     broken = [file for file in found if any(f.severity == "error" for f in found[file])]
     # The error itself tells those of the last one.
-    for file in (broken or list(found))[: -1 if broken else None]:
-        if found[file]:
-            for line in findings.report(file, found[file]):
-                click.echo(line, err=True)
+    for file in broken[:-1] if broken else [file for file in found if found[file]]:
+        for line in findings.report(file, found[file]):
+            click.echo(line, err=True)
     if not broken:
         return list(found)
-    one = f"{broken[-1]} does not pass its check"
+    if len(broken) == 1:
+        message = f"{broken[0]} does not pass its check"
+    else:
+        message = f"{len(broken)} files do not pass their check"
     refusal = InvalidPipeline(
-        one if len(broken) == 1 else f"{len(broken)} files do not pass their check",
+        message,
         findings=found[broken[-1]],
         hint="nothing was started; mend it and try again",
     )

@@ -1,6 +1,6 @@
 """R26: a receiver that works and answers too late is asked again with the same key.
 
-The replay, the rerun and the fan-out of this report come with their commands.
+That a replay and a rerun send it too is shown in `tests/seeds`, in test_dead_letters and test_rerun.
 """
 
 from __future__ import annotations

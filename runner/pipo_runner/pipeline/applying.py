@@ -21,22 +21,22 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from pipo.clock import Clock
 from pipo.connectors.contract import ConnectorError, Manifest
 from pipo.crashpoints import reach
 from pipo.errors import Forbidden, InvalidState, NotFound, PipoError, Unavailable
 from pipo.journal import versions
-from pipo.journal.changes import Change, VersionApplied
+from pipo.journal.changes import VersionApplied
 from pipo.journal.interventions import BY_CHARS, REASON_CHARS
-from pipo.journal.rows import Rows
 from pipo.lang import texts as files_of
 from pipo.lang.check import Source, parse
 from pipo.lang.model import Pipeline
 from pipo.lang.texts import Texts
 from pipo_runner.pipeline.acks import BY_DEFAULT
 from pipo_runner.pipeline.live_changes import bound_keys
+from pipo_runner.pipeline.orders import Ledger
 from pipo_runner.pipeline.plan import Plan
 from pipo_runner.pipeline.unbuilt import refuse_unbuilt
 from pipo_runner.pipeline.versions import Edition, Plans, added
@@ -45,15 +45,6 @@ APPLIED: Final = "applied"
 FILE_CHANGED: Final = "file_changed"
 # How long the steps of a version may take to open.
 READY_S: Final = 30.0
-
-
-class Ledger(Protocol):
-    """The journal, as a change of version uses it."""
-
-    @property
-    def rows(self) -> Rows: ...
-
-    def submit(self, *changes: Change, done: Callable[[BaseException | None], None]) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
