@@ -230,6 +230,10 @@ class PipelineInfo(_message.Message):
     HELD_FIELD_NUMBER: _builtins.int
     AWAITING_ACK_FIELD_NUMBER: _builtins.int
     CHAIN_FIELD_NUMBER: _builtins.int
+    DETACHED_FIELD_NUMBER: _builtins.int
+    TTL_FIELD_NUMBER: _builtins.int
+    LIFETIME_FIELD_NUMBER: _builtins.int
+    RESOURCES_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     file: _builtins.str
     state: _builtins.str
@@ -255,6 +259,10 @@ class PipelineInfo(_message.Message):
     """Packets that a policy holds until the resume."""
     awaiting_ack: _builtins.int
     """Written packets that wait for an ack from outside."""
+    detached: _builtins.bool
+    """It outlives the services that brought it up."""
+    ttl: _builtins.str
+    """The ttl that this start was given in place of its file's, where it was."""
     @_builtins.property
     def stats(self) -> Global___Stats: ...
     @_builtins.property
@@ -267,6 +275,14 @@ class PipelineInfo(_message.Message):
     def inputs(self) -> _containers.RepeatedCompositeFieldContainer[Global___InputInfo]: ...
     @_builtins.property
     def chain(self) -> Global___Chain:
+        """Absent when it does not run."""
+
+    @_builtins.property
+    def lifetime(self) -> Global___Lifetime:
+        """Absent when it does not run, or has no ttl."""
+
+    @_builtins.property
+    def resources(self) -> Global___Resources:
         """Absent when it does not run."""
 
     def __init__(
@@ -295,10 +311,14 @@ class PipelineInfo(_message.Message):
         held: _builtins.int = ...,
         awaiting_ack: _builtins.int = ...,
         chain: Global___Chain | None = ...,
+        detached: _builtins.bool = ...,
+        ttl: _builtins.str | None = ...,
+        lifetime: Global___Lifetime | None = ...,
+        resources: Global___Resources | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_error", b"_error", "_last_exit", b"_last_exit", "_listen", b"_listen", "_paused_reason", b"_paused_reason", "_pid", b"_pid", "_started_at", b"_started_at", "chain", b"chain", "error", b"error", "last_exit", b"last_exit", "listen", b"listen", "paused_reason", b"paused_reason", "pid", b"pid", "started_at", b"started_at", "stats", b"stats"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_error", b"_error", "_last_exit", b"_last_exit", "_listen", b"_listen", "_paused_reason", b"_paused_reason", "_pid", b"_pid", "_started_at", b"_started_at", "_ttl", b"_ttl", "chain", b"chain", "error", b"error", "last_exit", b"last_exit", "lifetime", b"lifetime", "listen", b"listen", "paused_reason", b"paused_reason", "pid", b"pid", "resources", b"resources", "started_at", b"started_at", "stats", b"stats", "ttl", b"ttl"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_error", b"_error", "_last_exit", b"_last_exit", "_listen", b"_listen", "_paused_reason", b"_paused_reason", "_pid", b"_pid", "_started_at", b"_started_at", "awaiting_ack", b"awaiting_ack", "chain", b"chain", "checkers", b"checkers", "error", b"error", "file", b"file", "held", b"held", "host", b"host", "inputs", b"inputs", "last_exit", b"last_exit", "last_seq", b"last_seq", "latency", b"latency", "listen", b"listen", "name", b"name", "notes", b"notes", "paused_reason", b"paused_reason", "pid", b"pid", "restarts", b"restarts", "runner", b"runner", "started_at", b"started_at", "state", b"state", "stats", b"stats", "status", b"status", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_error", b"_error", "_last_exit", b"_last_exit", "_listen", b"_listen", "_paused_reason", b"_paused_reason", "_pid", b"_pid", "_started_at", b"_started_at", "_ttl", b"_ttl", "awaiting_ack", b"awaiting_ack", "chain", b"chain", "checkers", b"checkers", "detached", b"detached", "error", b"error", "file", b"file", "held", b"held", "host", b"host", "inputs", b"inputs", "last_exit", b"last_exit", "last_seq", b"last_seq", "latency", b"latency", "lifetime", b"lifetime", "listen", b"listen", "name", b"name", "notes", b"notes", "paused_reason", b"paused_reason", "pid", b"pid", "resources", b"resources", "restarts", b"restarts", "runner", b"runner", "started_at", b"started_at", "state", b"state", "stats", b"stats", "status", b"status", "ttl", b"ttl", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__error: _TypeAlias = _typing.Literal["error"]  # noqa: Y015
     _WhichOneofArgType__error: _TypeAlias = _typing.Literal["_error", b"_error"]  # noqa: Y015
@@ -312,6 +332,8 @@ class PipelineInfo(_message.Message):
     _WhichOneofArgType__pid: _TypeAlias = _typing.Literal["_pid", b"_pid"]  # noqa: Y015
     _WhichOneofReturnType__started_at: _TypeAlias = _typing.Literal["started_at"]  # noqa: Y015
     _WhichOneofArgType__started_at: _TypeAlias = _typing.Literal["_started_at", b"_started_at"]  # noqa: Y015
+    _WhichOneofReturnType__ttl: _TypeAlias = _typing.Literal["ttl"]  # noqa: Y015
+    _WhichOneofArgType__ttl: _TypeAlias = _typing.Literal["_ttl", b"_ttl"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__error) -> _WhichOneofReturnType__error | None: ...
     @_typing.overload
@@ -324,8 +346,69 @@ class PipelineInfo(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__pid) -> _WhichOneofReturnType__pid | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__started_at) -> _WhichOneofReturnType__started_at | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__ttl) -> _WhichOneofReturnType__ttl | None: ...
 
 Global___PipelineInfo: _TypeAlias = PipelineInfo  # noqa: Y015
+
+@_typing.final
+class Lifetime(_message.Message):
+    """How long a run may last, by its ttl."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TTL_FIELD_NUMBER: _builtins.int
+    ENDS_AT_FIELD_NUMBER: _builtins.int
+    REMAINING_MS_FIELD_NUMBER: _builtins.int
+    ttl: _builtins.str
+    """As the file writes it, or as the start was given it."""
+    ends_at: _builtins.int
+    remaining_ms: _builtins.int
+    """Milliseconds; 0 when its time is up."""
+    def __init__(
+        self,
+        *,
+        ttl: _builtins.str = ...,
+        ends_at: _builtins.int = ...,
+        remaining_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ends_at", b"ends_at", "remaining_ms", b"remaining_ms", "ttl", b"ttl"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Lifetime: _TypeAlias = Lifetime  # noqa: Y015
+
+@_typing.final
+class Resources(_message.Message):
+    """What a pipeline's process takes, with its helpers and the programs that it runs."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CPU_FIELD_NUMBER: _builtins.int
+    RSS_FIELD_NUMBER: _builtins.int
+    PROCS_FIELD_NUMBER: _builtins.int
+    cpu: _builtins.float
+    """Percent of one core, over the time since the last look."""
+    rss: _builtins.int
+    """Bytes."""
+    procs: _builtins.int
+    """Processes."""
+    def __init__(
+        self,
+        *,
+        cpu: _builtins.float = ...,
+        rss: _builtins.int = ...,
+        procs: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cpu", b"cpu", "procs", b"procs", "rss", b"rss"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Resources: _TypeAlias = Resources  # noqa: Y015
 
 @_typing.final
 class Chain(_message.Message):
@@ -431,21 +514,80 @@ Global___NodeLatency: _TypeAlias = NodeLatency  # noqa: Y015
 
 @_typing.final
 class StartRequest(_message.Message):
+    """Either `target`, or `name` and `source`."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class FilesEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     TARGET_FIELD_NUMBER: _builtins.int
+    TTL_FIELD_NUMBER: _builtins.int
+    LISTEN_FIELD_NUMBER: _builtins.int
+    DETACHED_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    SOURCE_FIELD_NUMBER: _builtins.int
+    FILES_FIELD_NUMBER: _builtins.int
     target: _builtins.str
     """A path (absolute, or relative to the workspace), or the name of a pipeline the home knows."""
+    ttl: _builtins.str
+    """A duration in place of the file's `lifetime.ttl`, for this start only."""
+    listen: _builtins.int
+    """The port (1 to 65535) that its http input serves itself on 127.0.0.1, kept for later starts."""
+    detached: _builtins.bool
+    """It outlives the services that bring it up; `engine.detached` when absent."""
+    name: _builtins.str
+    """The pipeline's name, where its text is sent."""
+    source: _builtins.str
+    """The pipeline's whole text; it is kept under the home."""
+    @_builtins.property
+    def files(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """The text of every file that it names and of their siblings, by path as it writes them."""
+
     def __init__(
         self,
         *,
         target: _builtins.str = ...,
+        ttl: _builtins.str | None = ...,
+        listen: _builtins.int | None = ...,
+        detached: _builtins.bool | None = ...,
+        name: _builtins.str = ...,
+        source: _builtins.str = ...,
+        files: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_detached", b"_detached", "_listen", b"_listen", "_ttl", b"_ttl", "detached", b"detached", "listen", b"listen", "ttl", b"ttl"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["target", b"target"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_detached", b"_detached", "_listen", b"_listen", "_ttl", b"_ttl", "detached", b"detached", "files", b"files", "listen", b"listen", "name", b"name", "source", b"source", "target", b"target", "ttl", b"ttl"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__detached: _TypeAlias = _typing.Literal["detached"]  # noqa: Y015
+    _WhichOneofArgType__detached: _TypeAlias = _typing.Literal["_detached", b"_detached"]  # noqa: Y015
+    _WhichOneofReturnType__listen: _TypeAlias = _typing.Literal["listen"]  # noqa: Y015
+    _WhichOneofArgType__listen: _TypeAlias = _typing.Literal["_listen", b"_listen"]  # noqa: Y015
+    _WhichOneofReturnType__ttl: _TypeAlias = _typing.Literal["ttl"]  # noqa: Y015
+    _WhichOneofArgType__ttl: _TypeAlias = _typing.Literal["_ttl", b"_ttl"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__detached) -> _WhichOneofReturnType__detached | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__listen) -> _WhichOneofReturnType__listen | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__ttl) -> _WhichOneofReturnType__ttl | None: ...
 
 Global___StartRequest: _TypeAlias = StartRequest  # noqa: Y015
 
@@ -554,17 +696,31 @@ class RestartRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     PIPELINE_FIELD_NUMBER: _builtins.int
+    TTL_FIELD_NUMBER: _builtins.int
+    LISTEN_FIELD_NUMBER: _builtins.int
     pipeline: _builtins.str
+    ttl: _builtins.str
+    """As in StartRequest."""
+    listen: _builtins.int
     def __init__(
         self,
         *,
         pipeline: _builtins.str = ...,
+        ttl: _builtins.str | None = ...,
+        listen: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_listen", b"_listen", "_ttl", b"_ttl", "listen", b"listen", "ttl", b"ttl"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["pipeline", b"pipeline"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_listen", b"_listen", "_ttl", b"_ttl", "listen", b"listen", "pipeline", b"pipeline", "ttl", b"ttl"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__listen: _TypeAlias = _typing.Literal["listen"]  # noqa: Y015
+    _WhichOneofArgType__listen: _TypeAlias = _typing.Literal["_listen", b"_listen"]  # noqa: Y015
+    _WhichOneofReturnType__ttl: _TypeAlias = _typing.Literal["ttl"]  # noqa: Y015
+    _WhichOneofArgType__ttl: _TypeAlias = _typing.Literal["_ttl", b"_ttl"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__listen) -> _WhichOneofReturnType__listen | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__ttl) -> _WhichOneofReturnType__ttl | None: ...
 
 Global___RestartRequest: _TypeAlias = RestartRequest  # noqa: Y015
 
