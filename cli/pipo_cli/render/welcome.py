@@ -9,7 +9,7 @@ from typing import Any
 from pipo_cli.render.ways import Way, ways
 
 SAMPLE = '{"name": "Ada", "email": "ada@example.com"}'
-# Any other pipeline may have rules that the sample breaks.
+# Any other pipeline may have rules that the sample breaks, or take no JSON.
 PLACEHOLDER = '{"your": "data"}'
 
 
@@ -33,7 +33,7 @@ def welcome(
 def to_try(url: str, pipelines: Sequence[Mapping[str, Any]], pipo: str) -> list[str]:
     """Three commands; the sign-ups' first one works as it stands, others take data of yours."""
     name, way = _first_way(pipelines)
-    data = shlex.quote(SAMPLE if "signup" in name else PLACEHOLDER)
+    data = shlex.quote(SAMPLE if "signups" in name else PLACEHOLDER)
     if way is None:
         send = f"{pipo} packets {name}"
     elif way.path:
@@ -55,7 +55,7 @@ def _listed(url: str, pipelines: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _first_way(pipelines: Sequence[Mapping[str, Any]]) -> tuple[str, Way | None]:
     """The first pipeline that a person can send to, one of sign-ups before the others."""
-    for pipeline in sorted(pipelines, key=lambda p: "signup" not in str(p["name"])):
+    for pipeline in sorted(pipelines, key=lambda p: "signups" not in str(p["name"])):
         for way in _ways(pipeline):
             if way.via == "push" or (way.path and way.method != "GET"):
                 return str(pipeline["name"]), way

@@ -25,7 +25,8 @@ def test_ways_in() -> None:
 
 
 def test_the_sign_up_comes_first() -> None:
-    assert to_try(URL, [BEAT, PEOPLE, SIGNUPS], "pipo") == [
+    form = {"name": "signup-intake", "inputs": [{"via": "http", "address": "POST /in/x/form"}]}
+    assert to_try(URL, [BEAT, PEOPLE, form, SIGNUPS], "pipo") == [
         "curl -X POST http://127.0.0.1:8787/in/signups-to-sqlite/signups"
         " -H 'content-type: application/json'"
         """ -d '{"name": "Ada", "email": "ada@example.com"}'""",
