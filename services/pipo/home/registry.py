@@ -25,7 +25,11 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One pipeline process, written by itself; `ttl` is there only with an override."""
+    """One pipeline process, written by itself; `ttl` is there only with an override.
+
+    `listen` is the port that its http input serves itself on, null without one. A `detached`
+    one outlives the services that brought it up.
+    """
 
     pipeline: str
     version: int
@@ -41,6 +45,7 @@ class Entry:
     file: str
     restarts: int
     telegram_bot: str | None = None
+    detached: bool = False
 
 
 @dataclass(frozen=True, slots=True)
