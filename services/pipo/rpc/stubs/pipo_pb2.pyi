@@ -50,6 +50,10 @@ class Engine(_message.Message):
     GRPC_PORT_FIELD_NUMBER: _builtins.int
     RUNNERS_FIELD_NUMBER: _builtins.int
     CHECKERS_FIELD_NUMBER: _builtins.int
+    LISTEN_FIELD_NUMBER: _builtins.int
+    IDLE_FIELD_NUMBER: _builtins.int
+    IDLE_S_FIELD_NUMBER: _builtins.int
+    TTL_EXPIRES_AT_FIELD_NUMBER: _builtins.int
     engine_id: _builtins.str
     home: _builtins.str
     started_at: _builtins.int
@@ -60,6 +64,14 @@ class Engine(_message.Message):
     grpc_port: _builtins.int
     runners: _builtins.int
     checkers: _builtins.int
+    listen: _builtins.int
+    """The gateway's HTTP port."""
+    idle: _builtins.bool
+    """No pipeline runs or is to run, and no stream is open."""
+    idle_s: _builtins.float
+    """`engine.idle`, in seconds."""
+    ttl_expires_at: _builtins.int
+    """When its own lifetime ends; absent without one."""
     def __init__(
         self,
         *,
@@ -73,14 +85,202 @@ class Engine(_message.Message):
         grpc_port: _builtins.int = ...,
         runners: _builtins.int = ...,
         checkers: _builtins.int = ...,
+        listen: _builtins.int = ...,
+        idle: _builtins.bool = ...,
+        idle_s: _builtins.float = ...,
+        ttl_expires_at: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_ttl_expires_at", b"_ttl_expires_at", "ttl_expires_at", b"ttl_expires_at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ttl_expires_at", b"_ttl_expires_at", "checkers", b"checkers", "engine_id", b"engine_id", "grpc_port", b"grpc_port", "home", b"home", "idle", b"idle", "idle_s", b"idle_s", "listen", b"listen", "pipelines", b"pipelines", "ready", b"ready", "runners", b"runners", "started_at", b"started_at", "stopping", b"stopping", "ttl_expires_at", b"ttl_expires_at", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__ttl_expires_at: _TypeAlias = _typing.Literal["ttl_expires_at"]  # noqa: Y015
+    _WhichOneofArgType__ttl_expires_at: _TypeAlias = _typing.Literal["_ttl_expires_at", b"_ttl_expires_at"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__ttl_expires_at) -> _WhichOneofReturnType__ttl_expires_at | None: ...
+
+Global___Engine: _TypeAlias = Engine  # noqa: Y015
+
+@_typing.final
+class StopEngineRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkers", b"checkers", "engine_id", b"engine_id", "grpc_port", b"grpc_port", "home", b"home", "pipelines", b"pipelines", "ready", b"ready", "runners", b"runners", "started_at", b"started_at", "stopping", b"stopping", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Engine: _TypeAlias = Engine  # noqa: Y015
+Global___StopEngineRequest: _TypeAlias = StopEngineRequest  # noqa: Y015
+
+@_typing.final
+class StopEngineReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STOPPED_FIELD_NUMBER: _builtins.int
+    ALREADY_FIELD_NUMBER: _builtins.int
+    DRAINING_FIELD_NUMBER: _builtins.int
+    DETACHED_FIELD_NUMBER: _builtins.int
+    stopped: _builtins.bool
+    """An engine runs, and ends once its pipelines are drained; false when none ran."""
+    already: _builtins.bool
+    """It was ending already."""
+    @_builtins.property
+    def draining(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def detached(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """They run on."""
+
+    def __init__(
+        self,
+        *,
+        stopped: _builtins.bool = ...,
+        already: _builtins.bool = ...,
+        draining: _abc.Iterable[_builtins.str] | None = ...,
+        detached: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["already", b"already", "detached", b"detached", "draining", b"draining", "stopped", b"stopped"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StopEngineReply: _TypeAlias = StopEngineReply  # noqa: Y015
+
+@_typing.final
+class ListRunnersRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListRunnersRequest: _TypeAlias = ListRunnersRequest  # noqa: Y015
+
+@_typing.final
+class ListRunnersReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUNNERS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def runners(self) -> _containers.RepeatedCompositeFieldContainer[Global___RunnerInfo]: ...
+    def __init__(
+        self,
+        *,
+        runners: _abc.Iterable[Global___RunnerInfo] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["runners", b"runners"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListRunnersReply: _TypeAlias = ListRunnersReply  # noqa: Y015
+
+@_typing.final
+class RunnerInfo(_message.Message):
+    """One pipeline process."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PIPELINE_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    PID_FIELD_NUMBER: _builtins.int
+    HOST_FIELD_NUMBER: _builtins.int
+    HOST_ID_FIELD_NUMBER: _builtins.int
+    STARTED_AT_FIELD_NUMBER: _builtins.int
+    HINT_FIELD_NUMBER: _builtins.int
+    pipeline: _builtins.str
+    state: _builtins.str
+    """attached, detached, stale (it is gone, and nobody has noticed), unreachable (it does not answer)."""
+    pid: _builtins.int
+    host: _builtins.str
+    """The machine or container that it runs on."""
+    host_id: _builtins.str
+    """The runner host that supervises it; empty without one."""
+    started_at: _builtins.int
+    hint: _builtins.str
+    """What to do about it; empty where nothing is to be done."""
+    def __init__(
+        self,
+        *,
+        pipeline: _builtins.str = ...,
+        state: _builtins.str = ...,
+        pid: _builtins.int | None = ...,
+        host: _builtins.str = ...,
+        host_id: _builtins.str = ...,
+        started_at: _builtins.int | None = ...,
+        hint: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_pid", b"_pid", "_started_at", b"_started_at", "pid", b"pid", "started_at", b"started_at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_pid", b"_pid", "_started_at", b"_started_at", "hint", b"hint", "host", b"host", "host_id", b"host_id", "pid", b"pid", "pipeline", b"pipeline", "started_at", b"started_at", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__pid: _TypeAlias = _typing.Literal["pid"]  # noqa: Y015
+    _WhichOneofArgType__pid: _TypeAlias = _typing.Literal["_pid", b"_pid"]  # noqa: Y015
+    _WhichOneofReturnType__started_at: _TypeAlias = _typing.Literal["started_at"]  # noqa: Y015
+    _WhichOneofArgType__started_at: _TypeAlias = _typing.Literal["_started_at", b"_started_at"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__pid) -> _WhichOneofReturnType__pid | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__started_at) -> _WhichOneofReturnType__started_at | None: ...
+
+Global___RunnerInfo: _TypeAlias = RunnerInfo  # noqa: Y015
+
+@_typing.final
+class AttachRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PIPELINE_FIELD_NUMBER: _builtins.int
+    pipeline: _builtins.str
+    """Empty for all of them."""
+    def __init__(
+        self,
+        *,
+        pipeline: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["pipeline", b"pipeline"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AttachRequest: _TypeAlias = AttachRequest  # noqa: Y015
+
+@_typing.final
+class AttachReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ATTACHED_FIELD_NUMBER: _builtins.int
+    RUNNERS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def attached(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Those that were taken over."""
+
+    @_builtins.property
+    def runners(self) -> _containers.RepeatedCompositeFieldContainer[Global___RunnerInfo]:
+        """How those that were asked for are now."""
+
+    def __init__(
+        self,
+        *,
+        attached: _abc.Iterable[_builtins.str] | None = ...,
+        runners: _abc.Iterable[Global___RunnerInfo] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attached", b"attached", "runners", b"runners"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AttachReply: _TypeAlias = AttachReply  # noqa: Y015
 
 @_typing.final
 class ListPipelinesRequest(_message.Message):

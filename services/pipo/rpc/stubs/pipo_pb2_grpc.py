@@ -41,6 +41,11 @@ class PipoStub:
                 request_serializer=pipo_dot_v1_dot_pipo__pb2.GetEngineRequest.SerializeToString,
                 response_deserializer=pipo_dot_v1_dot_pipo__pb2.Engine.FromString,
                 _registered_method=True)
+        self.StopEngine = channel.unary_unary(
+                '/pipo.v1.Pipo/StopEngine',
+                request_serializer=pipo_dot_v1_dot_pipo__pb2.StopEngineRequest.SerializeToString,
+                response_deserializer=pipo_dot_v1_dot_pipo__pb2.StopEngineReply.FromString,
+                _registered_method=True)
         self.ListPipelines = channel.unary_unary(
                 '/pipo.v1.Pipo/ListPipelines',
                 request_serializer=pipo_dot_v1_dot_pipo__pb2.ListPipelinesRequest.SerializeToString,
@@ -50,6 +55,16 @@ class PipoStub:
                 '/pipo.v1.Pipo/GetPipeline',
                 request_serializer=pipo_dot_v1_dot_pipo__pb2.GetPipelineRequest.SerializeToString,
                 response_deserializer=pipo_dot_v1_dot_pipo__pb2.PipelineInfo.FromString,
+                _registered_method=True)
+        self.ListRunners = channel.unary_unary(
+                '/pipo.v1.Pipo/ListRunners',
+                request_serializer=pipo_dot_v1_dot_pipo__pb2.ListRunnersRequest.SerializeToString,
+                response_deserializer=pipo_dot_v1_dot_pipo__pb2.ListRunnersReply.FromString,
+                _registered_method=True)
+        self.Attach = channel.unary_unary(
+                '/pipo.v1.Pipo/Attach',
+                request_serializer=pipo_dot_v1_dot_pipo__pb2.AttachRequest.SerializeToString,
+                response_deserializer=pipo_dot_v1_dot_pipo__pb2.AttachReply.FromString,
                 _registered_method=True)
         self.Start = channel.unary_unary(
                 '/pipo.v1.Pipo/Start',
@@ -189,6 +204,13 @@ class PipoServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def StopEngine(self, request, context):
+        """Ends the embedded engine of this home: its pipelines drain, detached ones stay.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListPipelines(self, request, context):
         """Every pipeline the home knows, running or not.
         """
@@ -198,6 +220,20 @@ class PipoServicer:
 
     def GetPipeline(self, request, context):
         """One pipeline with its counts.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListRunners(self, request, context):
+        """Every pipeline process that runs or should, and who supervises it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Attach(self, request, context):
+        """Takes over what is detached or stale, and looks again at what did not answer.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -386,6 +422,11 @@ def add_PipoServicer_to_server(servicer, server):
                     request_deserializer=pipo_dot_v1_dot_pipo__pb2.GetEngineRequest.FromString,
                     response_serializer=pipo_dot_v1_dot_pipo__pb2.Engine.SerializeToString,
             ),
+            'StopEngine': grpc.unary_unary_rpc_method_handler(
+                    servicer.StopEngine,
+                    request_deserializer=pipo_dot_v1_dot_pipo__pb2.StopEngineRequest.FromString,
+                    response_serializer=pipo_dot_v1_dot_pipo__pb2.StopEngineReply.SerializeToString,
+            ),
             'ListPipelines': grpc.unary_unary_rpc_method_handler(
                     servicer.ListPipelines,
                     request_deserializer=pipo_dot_v1_dot_pipo__pb2.ListPipelinesRequest.FromString,
@@ -395,6 +436,16 @@ def add_PipoServicer_to_server(servicer, server):
                     servicer.GetPipeline,
                     request_deserializer=pipo_dot_v1_dot_pipo__pb2.GetPipelineRequest.FromString,
                     response_serializer=pipo_dot_v1_dot_pipo__pb2.PipelineInfo.SerializeToString,
+            ),
+            'ListRunners': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListRunners,
+                    request_deserializer=pipo_dot_v1_dot_pipo__pb2.ListRunnersRequest.FromString,
+                    response_serializer=pipo_dot_v1_dot_pipo__pb2.ListRunnersReply.SerializeToString,
+            ),
+            'Attach': grpc.unary_unary_rpc_method_handler(
+                    servicer.Attach,
+                    request_deserializer=pipo_dot_v1_dot_pipo__pb2.AttachRequest.FromString,
+                    response_serializer=pipo_dot_v1_dot_pipo__pb2.AttachReply.SerializeToString,
             ),
             'Start': grpc.unary_unary_rpc_method_handler(
                     servicer.Start,
@@ -561,6 +612,33 @@ class Pipo:
             _registered_method=True)
 
     @staticmethod
+    def StopEngine(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pipo.v1.Pipo/StopEngine',
+            pipo_dot_v1_dot_pipo__pb2.StopEngineRequest.SerializeToString,
+            pipo_dot_v1_dot_pipo__pb2.StopEngineReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def ListPipelines(request,
             target,
             options=(),
@@ -604,6 +682,60 @@ class Pipo:
             '/pipo.v1.Pipo/GetPipeline',
             pipo_dot_v1_dot_pipo__pb2.GetPipelineRequest.SerializeToString,
             pipo_dot_v1_dot_pipo__pb2.PipelineInfo.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListRunners(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pipo.v1.Pipo/ListRunners',
+            pipo_dot_v1_dot_pipo__pb2.ListRunnersRequest.SerializeToString,
+            pipo_dot_v1_dot_pipo__pb2.ListRunnersReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Attach(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pipo.v1.Pipo/Attach',
+            pipo_dot_v1_dot_pipo__pb2.AttachRequest.SerializeToString,
+            pipo_dot_v1_dot_pipo__pb2.AttachReply.FromString,
             options,
             channel_credentials,
             insecure,

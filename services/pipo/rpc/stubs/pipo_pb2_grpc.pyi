@@ -38,10 +38,16 @@ class PipoStub:
     def __new__(cls, channel: _aio.Channel) -> PipoAsyncStub: ...
     GetEngine: _grpc.UnaryUnaryMultiCallable[_pipo_pb2.GetEngineRequest, _pipo_pb2.Engine]
     """The gateway and its home."""
+    StopEngine: _grpc.UnaryUnaryMultiCallable[_pipo_pb2.StopEngineRequest, _pipo_pb2.StopEngineReply]
+    """Ends the embedded engine of this home: its pipelines drain, detached ones stay."""
     ListPipelines: _grpc.UnaryUnaryMultiCallable[_pipo_pb2.ListPipelinesRequest, _pipo_pb2.ListPipelinesReply]
     """Every pipeline the home knows, running or not."""
     GetPipeline: _grpc.UnaryUnaryMultiCallable[_pipo_pb2.GetPipelineRequest, _pipo_pb2.PipelineInfo]
     """One pipeline with its counts."""
+    ListRunners: _grpc.UnaryUnaryMultiCallable[_pipo_pb2.ListRunnersRequest, _pipo_pb2.ListRunnersReply]
+    """Every pipeline process that runs or should, and who supervises it."""
+    Attach: _grpc.UnaryUnaryMultiCallable[_pipo_pb2.AttachRequest, _pipo_pb2.AttachReply]
+    """Takes over what is detached or stale, and looks again at what did not answer."""
     Start: _grpc.UnaryUnaryMultiCallable[_pipo_pb2.StartRequest, _pipo_pb2.PipelineInfo]
     """Starts a pipeline from its file or by its name."""
     Stop: _grpc.UnaryUnaryMultiCallable[_pipo_pb2.StopRequest, _pipo_pb2.StopReply]
@@ -100,10 +106,16 @@ class PipoAsyncStub(PipoStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     GetEngine: _aio.UnaryUnaryMultiCallable[_pipo_pb2.GetEngineRequest, _pipo_pb2.Engine]  # type: ignore[assignment]
     """The gateway and its home."""
+    StopEngine: _aio.UnaryUnaryMultiCallable[_pipo_pb2.StopEngineRequest, _pipo_pb2.StopEngineReply]  # type: ignore[assignment]
+    """Ends the embedded engine of this home: its pipelines drain, detached ones stay."""
     ListPipelines: _aio.UnaryUnaryMultiCallable[_pipo_pb2.ListPipelinesRequest, _pipo_pb2.ListPipelinesReply]  # type: ignore[assignment]
     """Every pipeline the home knows, running or not."""
     GetPipeline: _aio.UnaryUnaryMultiCallable[_pipo_pb2.GetPipelineRequest, _pipo_pb2.PipelineInfo]  # type: ignore[assignment]
     """One pipeline with its counts."""
+    ListRunners: _aio.UnaryUnaryMultiCallable[_pipo_pb2.ListRunnersRequest, _pipo_pb2.ListRunnersReply]  # type: ignore[assignment]
+    """Every pipeline process that runs or should, and who supervises it."""
+    Attach: _aio.UnaryUnaryMultiCallable[_pipo_pb2.AttachRequest, _pipo_pb2.AttachReply]  # type: ignore[assignment]
+    """Takes over what is detached or stale, and looks again at what did not answer."""
     Start: _aio.UnaryUnaryMultiCallable[_pipo_pb2.StartRequest, _pipo_pb2.PipelineInfo]  # type: ignore[assignment]
     """Starts a pipeline from its file or by its name."""
     Stop: _aio.UnaryUnaryMultiCallable[_pipo_pb2.StopRequest, _pipo_pb2.StopReply]  # type: ignore[assignment]
@@ -167,6 +179,14 @@ class PipoServicer(metaclass=_abc_1.ABCMeta):
         """The gateway and its home."""
 
     @_abc_1.abstractmethod
+    def StopEngine(
+        self,
+        request: _pipo_pb2.StopEngineRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pipo_pb2.StopEngineReply, _abc.Awaitable[_pipo_pb2.StopEngineReply]]:
+        """Ends the embedded engine of this home: its pipelines drain, detached ones stay."""
+
+    @_abc_1.abstractmethod
     def ListPipelines(
         self,
         request: _pipo_pb2.ListPipelinesRequest,
@@ -181,6 +201,22 @@ class PipoServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_pipo_pb2.PipelineInfo, _abc.Awaitable[_pipo_pb2.PipelineInfo]]:
         """One pipeline with its counts."""
+
+    @_abc_1.abstractmethod
+    def ListRunners(
+        self,
+        request: _pipo_pb2.ListRunnersRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pipo_pb2.ListRunnersReply, _abc.Awaitable[_pipo_pb2.ListRunnersReply]]:
+        """Every pipeline process that runs or should, and who supervises it."""
+
+    @_abc_1.abstractmethod
+    def Attach(
+        self,
+        request: _pipo_pb2.AttachRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_pipo_pb2.AttachReply, _abc.Awaitable[_pipo_pb2.AttachReply]]:
+        """Takes over what is detached or stale, and looks again at what did not answer."""
 
     @_abc_1.abstractmethod
     def Start(

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from pipo.rpc.stubs import pipo_pb2 as pipo_dot_v1_dot_pipo__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14pipo/v1/runner.proto\x12\x07pipo.v1\x1a\x12pipo/v1/pipo.proto\"\r\n\x0bListRequest\"\x0e\n\x0c\x41\x64optRequest2\xa4\x02\n\x06Runner\x12\x35\n\x05Start\x12\x15.pipo.v1.StartRequest\x1a\x15.pipo.v1.PipelineInfo\x12\x30\n\x04Stop\x12\x14.pipo.v1.StopRequest\x1a\x12.pipo.v1.StopReply\x12\x39\n\x07Restart\x12\x17.pipo.v1.RestartRequest\x1a\x15.pipo.v1.PipelineInfo\x12\x39\n\x04List\x12\x14.pipo.v1.ListRequest\x1a\x1b.pipo.v1.ListPipelinesReply\x12;\n\x05\x41\x64opt\x12\x15.pipo.v1.AdoptRequest\x1a\x1b.pipo.v1.ListPipelinesReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14pipo/v1/runner.proto\x12\x07pipo.v1\x1a\x12pipo/v1/pipo.proto\"\r\n\x0bListRequest\"\x1e\n\x0c\x41\x64optRequest\x12\x0e\n\x06\x61ttach\x18\x01 \x03(\t2\xa4\x02\n\x06Runner\x12\x35\n\x05Start\x12\x15.pipo.v1.StartRequest\x1a\x15.pipo.v1.PipelineInfo\x12\x30\n\x04Stop\x12\x14.pipo.v1.StopRequest\x1a\x12.pipo.v1.StopReply\x12\x39\n\x07Restart\x12\x17.pipo.v1.RestartRequest\x1a\x15.pipo.v1.PipelineInfo\x12\x39\n\x04List\x12\x14.pipo.v1.ListRequest\x1a\x1b.pipo.v1.ListPipelinesReply\x12;\n\x05\x41\x64opt\x12\x15.pipo.v1.AdoptRequest\x1a\x1b.pipo.v1.ListPipelinesReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,7 +35,7 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LISTREQUEST']._serialized_start=53
   _globals['_LISTREQUEST']._serialized_end=66
   _globals['_ADOPTREQUEST']._serialized_start=68
-  _globals['_ADOPTREQUEST']._serialized_end=82
-  _globals['_RUNNER']._serialized_start=85
-  _globals['_RUNNER']._serialized_end=377
+  _globals['_ADOPTREQUEST']._serialized_end=98
+  _globals['_RUNNER']._serialized_start=101
+  _globals['_RUNNER']._serialized_end=393
 # @@protoc_insertion_point(module_scope)

@@ -3,8 +3,10 @@
 isort:skip_file
 One runner host: it supervises a process per pipeline."""
 
+from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from google.protobuf.internal import containers as _containers
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -35,12 +37,19 @@ Global___ListRequest: _TypeAlias = ListRequest  # noqa: Y015
 class AdoptRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    ATTACH_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def attach(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Pipelines that are detached no more from now on; the look is at all of them."""
+
     def __init__(
         self,
+        *,
+        attach: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attach", b"attach"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
