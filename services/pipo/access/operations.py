@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 
 from pipo.access import log_tail, requests, stopped, stopped_versions
 from pipo.access.checking import check_text
@@ -17,7 +17,7 @@ from pipo.errors import PipoError
 from pipo.home import Home, tokens
 from pipo.home.config import Config
 from pipo.home.directory import REREAD_S, Directory
-from pipo.home.registry import Entry
+from pipo.home.registry import Entry, ServiceEntry
 from pipo.journal.states import DEAD_LETTERED
 from pipo.rpc.connections import Connections, Peer
 from pipo.rpc.errors import Unanswered, calling
@@ -56,10 +56,11 @@ class Access:
     async def list_pipelines(self) -> pipo_pb2.ListPipelinesReply:
         """Every pipeline that the home knows, by name, running or not."""
         places = asyncio.Semaphore(PARALLEL_MAX)
+        supervisors = self._hosts.supervisors()
 
         async def one(name: str) -> pipo_pb2.PipelineInfo:
             async with places:
-                return await self._info(name)
+                return await self._info(name, supervisors)
 
         async with asyncio.TaskGroup() as group:
             asked = [
@@ -94,10 +95,9 @@ class Access:
         name = request.pipeline
         self._routing.require(name)
         wanted = self.directory.desired(name)
-        entry = self.directory.entry(name)
         if not self.directory.alive(name) and (wanted is None or wanted.desired == "stopped"):
             return pipo_pb2.StopReply(pipeline=name, state="stopped", already=True)
-        reply = await self._hosts.stop(request, entry.runner if entry else "")
+        reply = await self._hosts.stop(request)
         if reply is not None:
             return reply
         self._hosts.want_stopped(name)
@@ -121,8 +121,7 @@ class Access:
         """
         name = request.pipeline
         self._routing.require(name)
-        entry = self.directory.entry(name)
-        started = await self._hosts.restart(request, entry.runner if entry else "")
+        started = await self._hosts.restart(request)
         self._routing.forget(name)
         whole = await self._info(name)
         if not whole.status:
@@ -366,8 +365,18 @@ class Access:
                 async for page in peer.stub.WatchEvents(request):
                     yield page
 
-    async def _info(self, name: str) -> pipo_pb2.PipelineInfo:
-        """A pipeline's entry: its own words, or what its files say when it does not answer."""
+    async def _info(
+        self, name: str, supervisors: Callable[[str], ServiceEntry | None] | None = None
+    ) -> pipo_pb2.PipelineInfo:
+        """A pipeline's entry, with the host that supervises it now, whoever started it."""
+        info = await self._told(name)
+        host = (supervisors or self._hosts.supervising)(name)
+        if host is not None:
+            info.runner = host.id
+        return info
+
+    async def _told(self, name: str) -> pipo_pb2.PipelineInfo:
+        """A pipeline's own words, or what its files say when it does not answer."""
         request = pipeline_pb2.StatusRequest()
         try:
             own: pipo_pb2.PipelineInfo | None = await self._routing.try_ask(
