@@ -80,6 +80,11 @@ def entries(home: Home) -> list[Entry]:
     return [entry for entry in found if entry is not None]
 
 
+def names(home: Home) -> list[str]:
+    """The pipelines that have an entry, readable or not."""
+    return [path.stem for path in _files(home.run) if NAME.fullmatch(path.stem)]
+
+
 def remove(home: Home, name: str) -> None:
     """No entry of `name` stands any more."""
     _unlink(home.run / f"{home.pipeline(name).name}.json")
