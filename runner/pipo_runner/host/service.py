@@ -58,6 +58,7 @@ class RunnerHost:
                     home=shell.home,
                     workspace=shell.config.workspace,
                     manifests=manifests,
+                    uploaded_code=shell.config.allow_uploaded_code,
                 ),
                 drain_s=partial(drain_s, home=shell.home, manifests=manifests),
                 entry=entry,

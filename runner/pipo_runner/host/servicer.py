@@ -7,7 +7,10 @@ from typing import Any, Protocol
 
 from pipo.home import Home, registry
 from pipo.home.registry import Entry
+from pipo.home.sent import Sent
+from pipo.rpc.from_proto import optional
 from pipo.rpc.stubs import pipo_pb2, runner_pb2, runner_pb2_grpc
+from pipo_runner.host.options import Asked
 from pipo_runner.host.supervised import Supervised
 
 
@@ -17,11 +20,11 @@ class Pipelines(Protocol):
     @property
     def supervised(self) -> Sequence[Supervised]: ...
 
-    async def start(self, target: str) -> Supervised: ...
+    async def start(self, target: str | Sent, asked: Asked = ...) -> Supervised: ...
 
     async def stop(self, name: str, *, now: bool) -> tuple[str, bool]: ...
 
-    async def restart(self, name: str) -> Supervised: ...
+    async def restart(self, name: str, asked: Asked = ...) -> Supervised: ...
 
     async def adopt(self) -> None: ...
 
@@ -34,7 +37,10 @@ class RunnerServicer(runner_pb2_grpc.RunnerServicer):
         self._home = home
 
     async def Start(self, request: pipo_pb2.StartRequest, context: Any) -> pipo_pb2.PipelineInfo:
-        return self._info(await self._pipelines.start(request.target))
+        target: str | Sent = request.target
+        if request.source:
+            target = Sent(request.name, request.source, dict(request.files))
+        return self._info(await self._pipelines.start(target, _asked(request)))
 
     async def Stop(self, request: pipo_pb2.StopRequest, context: Any) -> pipo_pb2.StopReply:
         state, already = await self._pipelines.stop(request.pipeline, now=request.now)
@@ -43,7 +49,8 @@ class RunnerServicer(runner_pb2_grpc.RunnerServicer):
     async def Restart(
         self, request: pipo_pb2.RestartRequest, context: Any
     ) -> pipo_pb2.PipelineInfo:
-        return self._info(await self._pipelines.restart(request.pipeline))
+        asked = Asked(ttl=optional(request, "ttl"), listen=optional(request, "listen"))
+        return self._info(await self._pipelines.restart(request.pipeline, asked))
 
     async def List(
         self, request: runner_pb2.ListRequest, context: Any
@@ -65,6 +72,14 @@ class RunnerServicer(runner_pb2_grpc.RunnerServicer):
         return info_of(one, registry.read(self._home, one.name))
 
 
+def _asked(request: pipo_pb2.StartRequest) -> Asked:
+    return Asked(
+        ttl=optional(request, "ttl"),
+        listen=optional(request, "listen"),
+        detached=optional(request, "detached"),
+    )
+
+
 def info_of(one: Supervised, entry: Entry | None) -> pipo_pb2.PipelineInfo:
     """A supervised pipeline as a message; what only its process knows comes from its entry."""
     info = pipo_pb2.PipelineInfo(
@@ -75,6 +90,8 @@ def info_of(one: Supervised, entry: Entry | None) -> pipo_pb2.PipelineInfo:
         last_exit=one.wish.last_exit,
         error=one.wish.error,
         runner=one.wish.runner,
+        ttl=one.wish.options.get("ttl"),
+        detached=one.wish.options.get("detached") is True,
     )
     if entry is not None and one.runs:
         info.status = entry.status

@@ -22,9 +22,12 @@ from pipo.errors import Conflict, PipoError, Unavailable
 from pipo.home import desired, leases, registry
 from pipo.home.desired import Desired
 from pipo.home.leases import Lease
+from pipo.home.sent import Sent, keep
 from pipo.telemetry.logs import logger
 from pipo_runner.host import policy
+from pipo_runner.host.gate import Gate
 from pipo_runner.host.launching import PERMANENT, journal_stop, launch, told
+from pipo_runner.host.options import Options
 from pipo_runner.host.policy import Exit, GiveUp, Verdict, Wait
 from pipo_runner.host.processes import Adopted, Process
 from pipo_runner.host.surroundings import Surroundings
@@ -45,6 +48,7 @@ class Supervised:
         *,
         claim: Lease,
         surroundings: Surroundings,
+        gate: Gate,
         over: Callable[[Supervised], None],
     ) -> None:
         self.name = name
@@ -55,6 +59,7 @@ class Supervised:
         """Of this host's time, for its metrics; `restarts` go over to other hosts."""
         self._claim = claim
         self._out = surroundings
+        self._gate = gate
         self._files = surroundings.home.pipeline(name)
         self._over = over
         self._process: Process | None = None
@@ -70,13 +75,17 @@ class Supervised:
 
     # ── beginnings ───────────────────────────────────────────────────────────
 
-    async def start(self) -> None:
+    async def start(self, sent: Sent | None = None) -> None:
         """Runs it because somebody asked: serves on return, and is desired from then on.
 
+        `sent` are its texts, where they came with the start; they are in the home from here on.
         Raises: PipoError, with the process's reason or the home's; then nothing has changed.
         """
         try:
-            self._process = await self._launch()
+            if sent is not None:
+                await asyncio.to_thread(keep, self._files, sent)
+            async with self._gate.place(first=True):
+                self._process = await self._launch()
             await self._desire(self._process)
         except BaseException:
             self._claim.release()
@@ -125,6 +134,11 @@ class Supervised:
     def own(self) -> bool:
         """Whether it is this host's own child."""
         return self._process is not None and self._process.own
+
+    @property
+    def _detached(self) -> bool:
+        """Whether it outlives its host (edge 447)."""
+        return self.wish.options.get("detached") is True
 
     def _begin(self) -> None:
         self._life = asyncio.create_task(self._live(), name=f"life of {self.name}")
@@ -226,22 +240,27 @@ class Supervised:
 
     async def _bring_up(self, *, crashes: int = 0) -> bool:
         """A process runs, unless it is not wanted any more, or cannot; whether it does."""
-        self.wish = desired.read(self._files) or self.wish
-        if self._stop_wanted or self.wish.desired == "stopped":
-            await self._bury("crashed", self.wish.last_exit)
-            return False
-        if self._suspending:
-            self._note(state="stopped")
-            return False
-        self.restarts += crashes
-        self.crash_restarts += crashes
-        try:
-            self._process = await self._launch()
-        except PipoError as error:
-            return await self._not_up(error)
+        async with self._gate.place(until=self._roused):
+            self.wish = desired.read(self._files) or self.wish
+            if self._stop_wanted or self.wish.desired == "stopped":
+                await self._bury("crashed", self.wish.last_exit)
+                return False
+            if self._suspending:
+                self._note(state="stopped")
+                return False
+            self.restarts += crashes
+            self.crash_restarts += crashes
+            try:
+                self._process = await self._launch()
+                failed = None
+            except PipoError as error:
+                failed = error
+        if failed is not None:
+            return await self._not_up(failed)
         self._note(state="running", error=None)
         self._renewed.set()
-        return True
+        # One that came up while this host lets go is left to the next.
+        return not (self._suspending and self._detached)
 
     async def _not_up(self, error: PipoError) -> bool:
         if isinstance(error, Conflict) and leases.holder(self._files.lease) is not None:
@@ -267,7 +286,7 @@ class Supervised:
             process = await launch(self._out, request)
         finally:
             self._steady.set()
-        if self._suspending:
+        if self._suspending and not self._detached:
             process.signal(signal.SIGTERM)
         return process
 
@@ -309,21 +328,28 @@ class Supervised:
                 return "stopped", False
         return "stopping", already
 
-    async def renew(self, *, drain_s: float, wait_s: float) -> bool:
+    async def renew(self, options: Options, *, drain_s: float, wait_s: float) -> bool:
         """Drains a running one and brings it up again; False while it still drains after `wait_s`.
 
-        It is desired all the while: a host that dies in between leaves the start to the next.
+        `options` hold from the new run on. It is desired all the while: a host that dies in
+        between leaves the start to the next.
         Cancelled: it goes on. Raises: PipoError, if it does not answer (then nothing has
             changed), or was stopped meanwhile.
         """
         await self._steady.wait()
-        process = self._process
+        process, before = self._process, self.wish
         entry = registry.read(self._out.home, self.name)
         if process is None or entry is None:
             raise Unavailable(f"{self.name} is {self.state}", hint="try again in a moment")
         self._renewed.clear()
-        await self._out.calls.restart(entry.address, self.name)
-        self._note(state="stopping")
+        # Said first: an idle one is gone, and up again, before its answer is here.
+        self._say(state="stopping", options=options)
+        try:
+            await self._out.calls.restart(entry.address, self.name)
+        except PipoError:
+            if self._process is process:
+                self._note(state=before.state, options=before.options)
+            raise
         # Beyond its time it is suspended, which ends in a start too.
         self._harden(process, drain_s + self._hard_limit_s, asked=True)
         try:
@@ -339,17 +365,17 @@ class Supervised:
         return True
 
     def suspend(self) -> None:
-        """Begins the end of this host: own processes suspend, adopted ones are let go."""
+        """Begins the end of this host: own processes suspend, detached and adopted ones are let go."""
         self._suspending = True
         self._roused.set()
-        if self._process is not None and self._process.own:
+        if self._process is not None and self._process.own and not self._detached:
             self._process.signal(signal.SIGTERM)
         elif self._process is not None and self._life is not None:
             self._life.cancel()
 
     def hurry(self) -> None:
         """A second signal to the own process: at once."""
-        if self._process is not None and self._suspending:
+        if self._process is not None and self._suspending and not self._detached:
             self._process.signal(signal.SIGTERM)
 
     async def finished(self) -> None:

@@ -4,28 +4,36 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from pipo.errors import InvalidState, PipoError, Unavailable
-from pipo.home import PipelineHome, desired, leases, registry
+from pipo.errors import BadRequest, InvalidState, PipoError, Unavailable
+from pipo.home import Home, PipelineHome, desired, leases, ports, registry
+from pipo.home import sent as sent_texts
 from pipo.home.desired import Desired
 from pipo.home.leases import Lease
+from pipo.home.sent import Sent
 from pipo.telemetry.logs import logger
 from pipo_runner.host import adoption
-from pipo_runner.host.adoption import Finding
+from pipo_runner.host.adoption import Finding, Orphan
+from pipo_runner.host.gate import Gate, starts_at_once
 from pipo_runner.host.known import known_file
 from pipo_runner.host.launching import journal_stop
+from pipo_runner.host.options import NOTHING, Asked, Options, of_restart, of_start
+from pipo_runner.host.placement import deal, due
 from pipo_runner.host.policy import Action, act_on
 from pipo_runner.host.supervised import Supervised
 from pipo_runner.host.surroundings import Surroundings, Target
 
 _log = logger("host.supervisor")
 SCAN_EVERY_S = 2.0
-# How long another host's pipeline is left alone: that host may be coming back.
-FAILOVER_AFTER_MS = 3000
+# The next look, while something waits for a host.
+SCAN_SOON_S = 1.0
 # How long a restart is waited for; a longer drain ends in its start all the same.
 RESTART_WAIT_S = 60.0
+
+OptionsOf = Callable[[Target, Options], Options]
+"""The options of a start, by what it starts and the last ones."""
 
 
 class Supervisor:
@@ -33,8 +41,10 @@ class Supervisor:
 
     def __init__(self, surroundings: Surroundings) -> None:
         self._out = surroundings
+        self._gate = Gate(starts_at_once())
         self._supervised: dict[str, Supervised] = {}
-        self._dead_since: dict[str, int] = {}
+        # Since when each pipeline is seen to need a host, and have none.
+        self._orphaned: dict[str, int] = {}
         self._complained: dict[str, str] = {}
         # Started by somebody's call, and to be finished even when the caller goes away.
         self._starts: set[asyncio.Task[Supervised]] = set()
@@ -57,18 +67,17 @@ class Supervisor:
         """Takes over what should run, and looks again every few seconds."""
         self._scanner = asyncio.create_task(self._scan_forever(), name="adoption")
 
-    async def start(self, target: str) -> Supervised:
-        """The pipeline that `target` names; it serves on return.
+    async def start(self, target: str | Sent, asked: Asked = NOTHING) -> Supervised:
+        """The pipeline that `target` names or is; it serves on return.
 
         Cancelled: the start goes on. Raises: PipoError; then nothing has changed.
         """
-        if self._suspending:
-            raise Unavailable("this runner is stopping", hint="try again when it is back")
-        found = await asyncio.to_thread(self._out.resolve, target)
-        start = asyncio.create_task(self._start(found), name=f"start of {found.name}")
-        self._starts.add(start)
-        start.add_done_callback(self._starts.discard)
-        return await asyncio.shield(start)
+
+        def options(found: Target, kept: Options) -> Options:
+            detached = self._out.config.detached
+            return of_start(asked, kept, detached=detached, has_port=found.over_http)
+
+        return await self._begun(target, asked, options)
 
     async def stop(self, name: str, *, now: bool) -> tuple[str, bool]:
         """Stops a pipeline: its state then, and whether it was in it already.
@@ -81,30 +90,42 @@ class Supervisor:
             return await ours.stop(now=now, drain_s=limit_s)
         return await self._stop_unsupervised(name, now=now)
 
-    async def restart(self, name: str) -> Supervised:
+    async def restart(self, name: str, asked: Asked = NOTHING) -> Supervised:
         """Drains a pipeline and starts it again, from its file as it is then (decision 7).
 
         One that does not run is started. After RESTART_WAIT_S it may still drain on return.
-        Cancelled: it goes on. Raises: PipoError; for a broken file before anything stops.
+        Cancelled: it goes on. Raises: PipoError; for a broken file or a taken port before
+            anything stops.
         """
+
+        def options(found: Target, kept: Options) -> Options:
+            return of_restart(asked, kept, has_port=found.over_http)
+
         ours = self._supervised.get(name)
         if ours is None or not ours.runs:
-            return await self.start(name)
+            return await self._begun(name, asked, options)
+        self._refuse_while_suspending()
         if ours.state == "stopping":
             raise self._running(name, ours.state)
-        found = await asyncio.to_thread(self._out.resolve, name)
+        found = await self._resolved(name, asked)
+        if asked.listen not in (None, _listening(self._out.home, name)):
+            await asyncio.to_thread(ports.refuse_taken, asked.listen, self._out.home)
         limit_s = await asyncio.to_thread(self._out.drain_s, found.file)
-        await asyncio.shield(ours.renew(drain_s=limit_s, wait_s=RESTART_WAIT_S))
+        renewed = ours.renew(
+            options(found, ours.wish.options), drain_s=limit_s, wait_s=RESTART_WAIT_S
+        )
+        await asyncio.shield(renewed)
         return ours
 
     async def adopt(self) -> None:
         """Looks now at every pipeline of the home, and acts."""
         async with self._scanning:
+            orphans = []
             for name in adoption.names(self._out.home):
                 if name not in self._supervised and not self._suspending:
-                    await self._consider(name)
-            for one in self.supervised:
-                await one.probe()
+                    orphans += await self._consider(name)
+            self._take_part(orphans)
+            await asyncio.gather(*(one.probe() for one in self.supervised))
 
     async def suspend(self, timeout_s: float) -> None:
         """Lets go of everything: own processes suspend, adopted ones run on.
@@ -133,7 +154,32 @@ class Supervisor:
 
     # ── starting and stopping ────────────────────────────────────────────────
 
-    async def _start(self, found: Target) -> Supervised:
+    async def _begun(self, target: str | Sent, asked: Asked, options: OptionsOf) -> Supervised:
+        """A start that is finished even when its caller goes away (edge 445)."""
+        self._refuse_while_suspending()
+
+        async def begin() -> Supervised:
+            return await self._start(await self._resolved(target, asked), options)
+
+        start = asyncio.create_task(begin(), name="start")
+        self._starts.add(start)
+        start.add_done_callback(self._starts.discard)
+        return await asyncio.shield(start)
+
+    def _refuse_while_suspending(self) -> None:
+        if self._suspending:
+            raise Unavailable("this runner is stopping", hint="try again when it is back")
+
+    async def _resolved(self, target: str | Sent, asked: Asked) -> Target:
+        found = await asyncio.to_thread(self._out.resolve, target)
+        if asked.listen is not None and not found.over_http:
+            raise BadRequest(
+                f"{found.name} has no http input that could listen on port {asked.listen}",
+                hint="leave `listen` out: an input with `via: http` takes requests",
+            )
+        return found
+
+    async def _start(self, found: Target, options: OptionsOf) -> Supervised:
         name, out = found.name, self._out
         ours = self._supervised.get(name)
         if ours is not None and ours.state == "backoff":
@@ -150,17 +196,19 @@ class Supervisor:
             holder = leases.holder(files.claim)
             raise _already(name, f"supervised by {holder or 'another runner'}")
         before = desired.read(files)
-        wish = replace(before or Desired("stopped", ""), file=found.file)
-        one = Supervised(name, wish, claim=claim, surroundings=out, over=self._over)
-        self._supervised[name] = one
+        last = before or Desired("stopped", "")
+        wish = replace(last, file=found.file, options=options(found, last.options))
+        one = self._supervise(name, wish, claim)
         try:
-            await one.start()
+            await one.start(found.sent)
         except BaseException:
             self._supervised.pop(name, None)
+            sent_texts.keep_only(files, last.file)
             if before is None:
                 _forget(files)
             raise
-        self._dead_since.pop(name, None)
+        sent_texts.keep_only(files, found.file)
+        self._orphaned.pop(name, None)
         return one
 
     def _running(self, name: str, state: str) -> InvalidState:
@@ -214,9 +262,11 @@ class Supervisor:
             except Exception as error:
                 # The next look may go well; the pipelines that run need none.
                 _log.error("the look at the home failed", action="adoption", exc_info=error)
-            await asyncio.sleep(SCAN_EVERY_S)
+            await asyncio.sleep(SCAN_SOON_S if self._orphaned else SCAN_EVERY_S)
 
-    async def _consider(self, name: str) -> None:
+    async def _consider(self, name: str) -> list[Orphan]:
+        """Looks at one pipeline and settles what is over; an orphan is returned."""
+        orphaned_at = self._orphaned.pop(name, None)
         try:
             seen = await adoption.look(
                 self._out.home,
@@ -225,47 +275,71 @@ class Supervisor:
                 last_word=self._out.last_word,
             )
             action = act_on(seen.found)
-            if action is Action.RESTART_LATER and self._waited(name):
-                action = Action.RESTART
-            elif action is not Action.RESTART_LATER:
-                self._dead_since.pop(name, None)
-            self._act(action, seen)
+            if action in (Action.ADOPT, Action.RESTART):
+                now_ms = self._out.clock.now_ms()
+                since_ms = self._orphaned[name] = now_ms if orphaned_at is None else orphaned_at
+                return [Orphan(seen, action, now_ms - since_ms)]
+            if action is not Action.LEAVE:
+                self._act(action, seen)
         except PipoError as error:
-            # Said once, not at every look.
-            if self._complained.get(name) != error.message:
-                self._complained[name] = error.message
-                _log.error(error.message, action="adoption", pipeline=name, hint=error.hint)
+            self._complain(name, error)
+        return []
 
-    def _waited(self, name: str) -> bool:
-        now_ms = self._out.clock.now_ms()
-        return now_ms - self._dead_since.setdefault(name, now_ms) >= FAILOVER_AFTER_MS
+    def _take_part(self, orphans: Sequence[Orphan]) -> None:
+        """Takes this host's part of the orphans, and what others leave of theirs."""
+        if not orphans:
+            return
+        home, here = self._out.home, self._out.runner_id
+        loads = {**adoption.loads(home), here: len(self._supervised)}
+        dealt = deal([one.seen.name for one in orphans], loads)
+        for one in orphans:
+            ours, mine = one.seen.found.ours, dealt[one.seen.name] == here
+            if due(one.action, ours=ours, dealt=mine, orphaned_ms=one.orphaned_ms):
+                try:
+                    self._act(one.action, one.seen)
+                except PipoError as error:
+                    self._complain(one.seen.name, error)
+
+    def _complain(self, name: str, error: PipoError) -> None:
+        """Says it once, not at every look."""
+        if self._complained.get(name) != error.message:
+            self._complained[name] = error.message
+            _log.error(error.message, action="adoption", pipeline=name, hint=error.hint)
 
     def _act(self, action: Action, seen: Finding) -> None:
+        """Does it with the claim in hand, so that of several hosts one does; else nothing.
+
+        Others look at the same time: what was seen may be over by the time that the claim is ours.
+        """
+        files = self._out.home.pipeline(seen.name)
+        files.ensure()
+        claim = Lease.try_acquire(files.claim, clock=self._out.clock)
+        if claim is None:
+            return
+        if self._suspending or not adoption.still(self._out.home, seen):
+            claim.release()
+            return
         match action:
-            case Action.LEAVE | Action.RESTART_LATER:
-                return
             case Action.ADOPT | Action.RESTART:
-                self._take(seen, adopt=action is Action.ADOPT)
+                self._orphaned.pop(seen.name, None)
+                one = self._supervise(seen.name, seen.wish, claim)
+                one.adopt() if action is Action.ADOPT else one.restart()
+                return
             case Action.SETTLE:
                 failed = seen.ending is not None and seen.ending.kind == "failed"
                 reason = seen.ending.reason if seen.ending and failed else None
                 self._settle(seen, seen.end_state, reason)
             case Action.FAIL:
                 self._settle(seen, "failed", f"its file is gone: {seen.wish.file}")
+            case Action.LEAVE:
+                pass
+        claim.release()
 
-    def _take(self, seen: Finding, *, adopt: bool) -> None:
-        files = self._out.home.pipeline(seen.name)
-        files.ensure()
-        claim = Lease.try_acquire(files.claim, clock=self._out.clock)
-        if claim is None:
-            return
-        self._dead_since.pop(seen.name, None)
-        one = Supervised(seen.name, seen.wish, claim=claim, surroundings=self._out, over=self._over)
-        self._supervised[seen.name] = one
-        if adopt:
-            one.adopt()
-        else:
-            one.restart()
+    def _supervise(self, name: str, wish: Desired, claim: Lease) -> Supervised:
+        one = self._supervised[name] = Supervised(
+            name, wish, claim=claim, surroundings=self._out, gate=self._gate, over=self._over
+        )
+        return one
 
     def _settle(self, seen: Finding, state: str, error: str | None) -> None:
         files = self._out.home.pipeline(seen.name)
@@ -287,6 +361,12 @@ def _forget(files: PipelineHome) -> None:
     files.lease.unlink(missing_ok=True)
     with contextlib.suppress(OSError):
         files.folder.rmdir()
+
+
+def _listening(home: Home, name: str) -> int | None:
+    """The port that a pipeline serves itself on now."""
+    entry = registry.read(home, name)
+    return None if entry is None else entry.listen
 
 
 def _already(name: str, where: str) -> InvalidState:

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from pipo.clock import Clock
 from pipo.home import Home, PipelineHome
 from pipo.home.config import Config
+from pipo.home.sent import Sent
 from pipo_runner.host.child import Request
 from pipo_runner.host.policy import Ending
 from pipo_runner.host.spawning import Child
@@ -32,18 +33,26 @@ class Calls(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A pipeline that may be started; `file` is absolute."""
+    """A pipeline that may be started; `file` is absolute.
+
+    `over_http` when one of its inputs takes HTTP requests, at `listen` of its own or nowhere but
+    through a gateway. `sent` are its texts, where they came with the start: they are not in
+    `file` yet.
+    """
 
     name: str
     file: str
+    over_http: bool = False
+    listen: int | None = None
+    sent: Sent | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
     """`last_word` reads the journal's ending of a run that began at the given time.
 
-    `resolve` says which pipeline a target means, `drain_s` how long the pipeline of a
-    file may drain; both read and parse files, so they belong on a thread.
+    `resolve` says which pipeline a target means, or a text that was sent; `drain_s` how long the
+    pipeline of a file may drain; both read and parse files, so they belong on a thread.
     """
 
     home: Home
@@ -54,7 +63,7 @@ class Surroundings:
     spawn: Callable[[Request], Awaitable[Child]]
     calls: Calls
     last_word: Callable[[PipelineHome, int], Awaitable[Ending | None]]
-    resolve: Callable[[str], Target]
+    resolve: Callable[[str | Sent], Target]
     drain_s: Callable[[str], float]
     entry: str = PIPELINE_ENTRY
     epitaph_entry: str = EPITAPH_ENTRY

@@ -1,4 +1,4 @@
-"""What `start X` means (decision 16), and whether it may run at all."""
+"""What `start X` means (decision 16), or a text that was sent, and whether it may run at all."""
 
 from __future__ import annotations
 
@@ -7,23 +7,34 @@ from pathlib import Path
 
 from pipo.connectors.contract import Manifest
 from pipo.errors import BadRequest, InvalidState, NotFound, PipoError
-from pipo.home import Home, permissions
+from pipo.home import Home, permissions, sent
+from pipo.home.sent import Sent
 from pipo.lang.check import Source, parse
 from pipo.lang.model import Pipeline
 from pipo_runner.host.known import known_file
 from pipo_runner.host.surroundings import Target
+from pipo_runner.uploads import refuse_code
 
 _DRAIN_DEFAULT_S = 120.0
 _FILE_BYTES_LIMIT = 4 * 1024 * 1024
 
 
 def resolve(
-    target: str, *, home: Home, workspace: Path, manifests: Mapping[str, Manifest]
+    target: str | Sent,
+    *,
+    home: Home,
+    workspace: Path,
+    manifests: Mapping[str, Manifest],
+    uploaded_code: bool = False,
 ) -> Target:
-    """The pipeline that `target` names: a file, or the name of a known pipeline.
+    """The pipeline that `target` names, a file or a known pipeline; or the text that it is.
 
-    Raises: NotFound, BadRequest, InvalidState; InvalidPipeline, with the findings.
+    `uploaded_code` says whether a text that was sent may run code (decision 38).
+    Raises: NotFound, BadRequest, InvalidState; InvalidPipeline, with the findings; Forbidden,
+        for a text with code that may not run.
     """
+    if isinstance(target, Sent):
+        return _sent(target, home, manifests, uploaded_code)
     if not target.strip():
         raise BadRequest("nothing to start", hint="name a pipeline or its file")
     path = (workspace / target).absolute()
@@ -49,8 +60,30 @@ def drain_s(file: str, *, home: Home, manifests: Mapping[str, Manifest]) -> floa
 
 
 def _checked(path: Path, manifests: Mapping[str, Manifest], home: Home) -> Target:
-    pipeline = _read(path, manifests, home)
-    return Target(pipeline.name, str(path))
+    return _target(_read(path, manifests, home), path)
+
+
+def _sent(
+    given: Sent, home: Home, manifests: Mapping[str, Manifest], uploaded_code: bool
+) -> Target:
+    """A text as it came, judged before any of it is kept (decision 37)."""
+    file = sent.file_of(home.pipeline(given.name), given)
+    pipeline = parse(Source(given.source, str(file), given.files), manifests, home.root)
+    if pipeline.name != given.name:
+        raise BadRequest(
+            f"the text names its pipeline {pipeline.name!r}, not {given.name!r}",
+            hint="send it under the name that stands in it",
+        )
+    if not uploaded_code:
+        refuse_code(pipeline)
+    return _target(pipeline, file, given)
+
+
+def _target(pipeline: Pipeline, file: Path, given: Sent | None = None) -> Target:
+    over_http = [entry for entry in pipeline.inputs if entry.via == "http"]
+    ports = (entry.settings.get("listen") for entry in over_http)
+    listen = next((port for port in ports if isinstance(port, int)), None)
+    return Target(pipeline.name, str(file), bool(over_http), listen, given)
 
 
 def _read(path: Path, manifests: Mapping[str, Manifest], home: Home) -> Pipeline:
@@ -74,4 +107,5 @@ def _read(path: Path, manifests: Mapping[str, Manifest], home: Home) -> Pipeline
         text = content.decode()
     except UnicodeDecodeError as error:
         raise BadRequest(f"{path} is not UTF-8 text (byte {error.start + 1})") from error
-    return parse(Source(text=text, file=str(path)), manifests, home.root)
+    files = sent.files_of(path) if sent.was_sent(home, path) else None
+    return parse(Source(text, str(path), files), manifests, home.root)

@@ -54,6 +54,11 @@ class PipelineHome:
         """What its inputs have fetched."""
         return self.folder / "files"
 
+    @property
+    def sent(self) -> Path:
+        """Its texts, where it was started as a text (decision 37)."""
+        return self.folder / "sent"
+
     def ensure(self) -> None:
         """The folder of the pipeline, made when it is not there."""
         _make(self.folder)

@@ -11,10 +11,12 @@ from pipo.errors import InvalidPipeline, InvalidState
 from pipo.home import Home, registry
 from pipo.home.desired import Desired
 from pipo.home.registry import Entry
+from pipo.home.sent import Sent
 from pipo.rpc.channels import dial
 from pipo.rpc.errors import calling
 from pipo.rpc.server import serve
 from pipo.rpc.stubs import pipo_pb2, runner_pb2, runner_pb2_grpc
+from pipo_runner.host.options import Asked
 from pipo_runner.host.servicer import RunnerServicer
 
 ENTRY = Entry(
@@ -36,12 +38,17 @@ ENTRY = Entry(
 
 class FakePipelines:
     def __init__(self) -> None:
-        wish = Desired("running", "/w/p.pipo", last_exit="exit 1", error=None, runner="here")
+        options = {"ttl": "2h", "detached": True}
+        wish = Desired(
+            "running", "/w/p.pipo", options, last_exit="exit 1", error=None, runner="here"
+        )
         self.one = SimpleNamespace(name="p", wish=wish, state="running", restarts=2, runs=True)
         self.supervised = [self.one]
         self.adopted = 0
+        self.asked: list[Any] = []
 
-    async def start(self, target: str) -> Any:
+    async def start(self, target: Any, asked: Asked) -> Any:
+        self.asked.append((target, asked))
         if target == "bad.pipo":
             raise InvalidPipeline("bad.pipo has 1 error")
         if target == "p":
@@ -51,7 +58,8 @@ class FakePipelines:
     async def stop(self, name: str, *, now: bool) -> tuple[str, bool]:
         return ("stopped" if now else "draining"), name == "again"
 
-    async def restart(self, name: str) -> Any:
+    async def restart(self, name: str, asked: Asked) -> Any:
+        self.asked.append((name, asked))
         return self.one
 
     async def adopt(self) -> None:
@@ -88,7 +96,24 @@ async def test_start_answers_with_the_pipeline(stub: Any) -> None:
         "box",
     )
     assert (info.version, info.listen, info.restarts, info.last_exit) == (4, 8790, 2, "exit 1")
+    assert (info.ttl, info.detached) == ("2h", True)
     assert not info.HasField("error")
+
+
+async def test_what_a_start_says_reaches_the_supervisor_and_what_it_does_not_say_stays_unsaid(
+    stub: Any,
+) -> None:
+    files = {"./a.py": "x = 1"}
+    await stub.Start(pipo_pb2.StartRequest(target="q", ttl="1h", listen=8790, detached=False))
+    await stub.Start(pipo_pb2.StartRequest(name="s", source="pipo: 1", files=files))
+    await stub.Restart(pipo_pb2.RestartRequest(pipeline="q", ttl="1h"))
+    await stub.Restart(pipo_pb2.RestartRequest(pipeline="q", listen=1))
+    assert stub.pipelines.asked == [
+        ("q", Asked(ttl="1h", listen=8790, detached=False)),
+        (Sent("s", "pipo: 1", files), Asked()),
+        ("q", Asked(ttl="1h")),
+        ("q", Asked(listen=1)),
+    ]
 
 
 async def test_refusals_keep_their_code(stub: Any) -> None:

@@ -1,0 +1,43 @@
+"""Who holds a port: a pipeline or a service of this home, else whatever the machine tells."""
+
+from __future__ import annotations
+
+import psutil
+
+from pipo.home import leases, registry
+from pipo.home.paths import Home
+from pipo.home.ports import Holder
+
+
+def look(port: int, home: Home) -> Holder:
+    """Who listens there, as exactly as this process may know."""
+    for entry in registry.entries(home):
+        if entry.listen == port and leases.holder(home.pipeline(entry.pipeline).lease) is not None:
+            stop = f"stop it: pipo stop {entry.pipeline}"
+            return Holder(f"the pipeline {entry.pipeline!r} (pid {entry.pid})", stop)
+    pid = listening_pid(port)
+    for service in registry.services(home):
+        if pid == service.pid:
+            return Holder(f"the {service.kind} of this home (pid {pid})")
+    return Holder(program(pid))
+
+
+def listening_pid(port: int) -> int | None:
+    """The process that listens on a TCP port; None when there is none, or none that is told."""
+    try:
+        found = psutil.net_connections("tcp")
+    except (psutil.Error, OSError):
+        return None
+    # An address is (host, port), or empty.
+    pids = [c.pid for c in found if c.status == psutil.CONN_LISTEN and c.laddr[1:2] == (port,)]
+    return next((pid for pid in pids if pid), None)
+
+
+def program(pid: int | None) -> str:
+    """A process as a person knows it: `pid 77 (nginx)`."""
+    if pid is None:
+        return "another program"
+    try:
+        return f"pid {pid} ({psutil.Process(pid).name()})"
+    except psutil.Error:
+        return f"pid {pid}"

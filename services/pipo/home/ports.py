@@ -1,0 +1,71 @@
+"""Ports on 127.0.0.1 that a pipeline serves itself: taken by it, or by whom."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from dataclasses import dataclass
+
+from pipo.errors import BadRequest, Conflict, Forbidden, PipoError
+from pipo.home.paths import Home
+
+HOST = "127.0.0.1"
+PORT_MAX = 65535
+_BACKLOG = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who listens on a port, and how a person frees it; `hint` is empty where nobody knows."""
+
+    name: str
+    hint: str = ""
+
+
+def reserve(port: int, home: Home) -> socket.socket:
+    """A socket that listens on the port: who connects waits until it is served.
+
+    Raises: Conflict, naming the holder; Forbidden or BadRequest, if the port cannot be used.
+    """
+    reserved = socket.socket()
+    try:
+        # A port whose last connections still time out is free.
+        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        reserved.bind((HOST, port))
+        reserved.listen(_BACKLOG)
+    except OSError as error:
+        reserved.close()
+        raise _refusal(port, error, home) from error
+    reserved.setblocking(False)
+    return reserved
+
+
+def refuse_taken(port: int, home: Home) -> None:
+    """Passes when nobody listens on the port. Raises: as `reserve`."""
+    reserve(port, home).close()
+
+
+def holder(port: int, home: Home) -> Holder:
+    """Who listens on a port, as exactly as this process may know."""
+    # Needed when something is wrong, and carried along otherwise.
+    from pipo.home.port_holders import look
+
+    return look(port, home)
+
+
+def _refusal(port: int, error: OSError, home: Home) -> PipoError:
+    if error.errno == errno.EADDRINUSE:
+        found = holder(port, home)
+        free = f"{found.hint}, or " if found.hint else ""
+        return Conflict(
+            f"port {port} on {HOST} is taken by {found.name}",
+            hint=f"{free}choose another port: --listen {_other(port)}",
+        )
+    message = f"cannot listen on {HOST}:{port}: {error.strerror or error}"
+    if error.errno == errno.EACCES:
+        return Forbidden(message, hint="ports below 1024 need root; choose another with --listen")
+    return BadRequest(message, hint=f"use 1-{PORT_MAX}")
+
+
+def _other(port: int) -> int:
+    return port + 1 if port < PORT_MAX else port - 1

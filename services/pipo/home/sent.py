@@ -1,0 +1,99 @@
+"""Pipelines that came as text: where their texts are kept, and what their paths mean.
+
+    pipelines/<name>/sent/<hash>/<name>.pipo      the text, as it was sent
+    pipelines/<name>/sent/<hash>/files.json       the texts of the files that it names, by path
+
+They are kept whole under a name made of what they say: a start that fails leaves those of the
+last one alone. Files are looked up among what was sent and nowhere else; every other relative
+path means `<workspace>/<name>/` (decision 37).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pipo.errors import NotFound
+from pipo.home import atomic, permissions
+from pipo.home.paths import Home, PipelineHome
+
+FILES = "files.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A pipeline's text, and those of the files that it names, by path as it writes them."""
+
+    name: str
+    source: str
+    files: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def hash(self) -> str:
+        """Of all of it: 16 hexadecimal digits."""
+        whole = json.dumps([self.source, sorted(self.files.items())])
+        return hashlib.sha256(whole.encode()).hexdigest()[:16]
+
+
+def file_of(pipeline: PipelineHome, sent: Sent) -> Path:
+    """Where the text is kept, or will be."""
+    return pipeline.sent / sent.hash / f"{pipeline.name}.pipo"
+
+
+def keep(pipeline: PipelineHome, sent: Sent) -> None:
+    """The texts stand in the home.
+
+    Durable: on return they survive a power cut. Raises: PipoError, if they cannot be written.
+    """
+    file = file_of(pipeline, sent)
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise permissions.explain(file.parent, error, doing="write") from error
+    # A reader goes by the pipeline's own text, so that comes last.
+    listed = json.dumps(dict(sent.files), indent=2).encode()
+    atomic.replace(file.with_name(FILES), listed, durable=True)
+    atomic.replace(file, sent.source.encode("utf-8", "surrogatepass"), durable=True)
+
+
+def keep_only(pipeline: PipelineHome, file: str) -> None:
+    """Texts that were sent before are gone; all of them, where `file` is none that was sent."""
+    for folder in _kept(pipeline):
+        if folder != Path(file).parent:
+            shutil.rmtree(folder, ignore_errors=True)
+    if not _kept(pipeline):
+        shutil.rmtree(pipeline.sent, ignore_errors=True)
+
+
+def was_sent(home: Home, file: Path) -> bool:
+    """Whether a pipeline's file is a text that was sent."""
+    return home.pipelines in file.parents
+
+
+def files_of(file: Path) -> Mapping[str, str]:
+    """The files that were sent with a pipeline's text. Raises: NotFound, if they are damaged."""
+    place = file.with_name(FILES)
+    try:
+        found = json.loads(place.read_bytes())
+        return {str(path): str(text) for path, text in found.items()}
+    except (OSError, ValueError, AttributeError) as error:
+        raise NotFound(
+            f"{place}, the files that were sent with {file.stem}, cannot be read: {error}",
+            hint="send the pipeline again",
+        ) from error
+
+
+def place_of(workspace: Path, name: str) -> Path:
+    """What the relative paths of a pipeline that was sent mean."""
+    return workspace / name
+
+
+def _kept(pipeline: PipelineHome) -> list[Path]:
+    try:
+        return [one for one in pipeline.sent.iterdir() if one.is_dir()]
+    except OSError:
+        return []
