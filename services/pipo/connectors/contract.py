@@ -49,6 +49,7 @@ from pipo.home import Home
 
 if TYPE_CHECKING:
     import asyncio
+    import socket
 
 Schema = Mapping[str, Any]
 Effect = Literal["external", "write", "spend"]
@@ -269,6 +270,10 @@ class Input(Protocol):
 
 class HttpInput(Input, Protocol):
     """An input that answers HTTP requests, whoever carried them here."""
+
+    @property
+    def port(self) -> int | None:
+        """The port on 127.0.0.1 that it serves itself, once it is open; None without one."""
 
     def early(self, request: HttpRequest) -> HttpAnswer | None:
         """A refusal that needs no body (404, 405, 401 by header), or None. `body` is empty."""
@@ -545,9 +550,14 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class InputContext(Context):
-    """What an input gets beside its specs."""
+    """What an input gets beside its specs.
+
+    `listening` is the port of its own that the start has reserved for an http input: connections
+    wait there until it serves them.
+    """
 
     intake: Intake = field(kw_only=True)
+    listening: socket.socket | None = None
 
 
 @dataclass(frozen=True, slots=True)

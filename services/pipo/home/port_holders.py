@@ -9,17 +9,22 @@ from pipo.home.paths import Home
 from pipo.home.ports import Holder
 
 
-def look(port: int, home: Home) -> Holder:
+def look(port: int, home: Home | None) -> Holder:
     """Who listens there, as exactly as this process may know."""
+    pid = listening_pid(port)
+    return (_ours(port, pid, home) if home else None) or Holder(program(pid))
+
+
+def _ours(port: int, pid: int | None, home: Home) -> Holder | None:
     for entry in registry.entries(home):
-        if entry.listen == port and leases.holder(home.pipeline(entry.pipeline).lease) is not None:
+        alive = leases.holder(home.pipeline(entry.pipeline).lease) is not None
+        if alive and entry.listen == port:
             stop = f"stop it: pipo stop {entry.pipeline}"
             return Holder(f"the pipeline {entry.pipeline!r} (pid {entry.pid})", stop)
-    pid = listening_pid(port)
     for service in registry.services(home):
-        if pid == service.pid:
+        if service.pid == pid:
             return Holder(f"the {service.kind} of this home (pid {pid})")
-    return Holder(program(pid))
+    return None
 
 
 def listening_pid(port: int) -> int | None:

@@ -22,7 +22,7 @@ class Holder:
     hint: str = ""
 
 
-def reserve(port: int, home: Home) -> socket.socket:
+def reserve(port: int, home: Home | None) -> socket.socket:
     """A socket that listens on the port: who connects waits until it is served.
 
     Raises: Conflict, naming the holder; Forbidden or BadRequest, if the port cannot be used.
@@ -45,7 +45,7 @@ def refuse_taken(port: int, home: Home) -> None:
     reserve(port, home).close()
 
 
-def holder(port: int, home: Home) -> Holder:
+def holder(port: int, home: Home | None) -> Holder:
     """Who listens on a port, as exactly as this process may know."""
     # Needed when something is wrong, and carried along otherwise.
     from pipo.home.port_holders import look
@@ -53,7 +53,7 @@ def holder(port: int, home: Home) -> Holder:
     return look(port, home)
 
 
-def _refusal(port: int, error: OSError, home: Home) -> PipoError:
+def _refusal(port: int, error: OSError, home: Home | None) -> PipoError:
     if error.errno == errno.EADDRINUSE:
         found = holder(port, home)
         free = f"{found.hint}, or " if found.hint else ""

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import hmac
 import json
+import os
 import socket
 from collections.abc import Sequence
 from typing import Any, cast
@@ -26,6 +27,7 @@ from pipo.connectors.contract import (
 from pipo.connectors.http import listener
 from pipo.connectors.http.gathering import Gathering
 from pipo.errors import BadRequest, Conflict, Unavailable
+from pipo.home import ports
 from tests.contract.connectors.intake import FakeIntake, input_context
 from tests.stack import free_ports
 
@@ -557,9 +559,58 @@ async def test_a_taken_port_is_one_clear_error() -> None:
         holder.listen()
         port = holder.getsockname()[1]
         inputs = made(FakeIntake(), spec(listen=port))
-        with pytest.raises(Conflict, match=f"port {port} on 127.0.0.1 is taken"):
+        with pytest.raises(Conflict) as caught:
             await inputs.open()
+        assert inputs.port is None
         await inputs.close()
+    assert caught.value.message.startswith(
+        f"port {port} on 127.0.0.1 is taken by pid {os.getpid()} "
+    )
+    assert f"--listen {port + 1}" in caught.value.hint
+
+
+async def test_a_port_that_was_reserved_is_served_to_those_who_wait_there_already() -> None:
+    port = free_ports(1)
+    reserved = ports.reserve(port, None)
+    # The file names another port, which the start has put aside.
+    inputs = made(FakeIntake(), spec(listen=free_ports(1)), listening=reserved)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}")
+    await inputs.open()
+    assert b" 202 " in await asyncio.wait_for(reader.readline(), 60)
+    assert inputs.port == port
+    writer.close()
+    await inputs.close()
+
+
+@pytest.mark.parametrize(
+    ("asked", "status"),
+    [
+        ("/people", 202),
+        ("/in/p/people", 202),
+        ("/in/p/people/", 202),
+        ("/in/p/in/p/odd", 202),
+        ("/in/p/odd", 202),
+        ("/in/p", 405),
+        ("/in/q/people", 404),
+        ("/in/py/people", 404),
+    ],
+)
+async def test_a_port_of_its_own_takes_the_paths_of_a_gateway_too(asked: str, status: int) -> None:
+    port = free_ports(1)
+    specs = [
+        spec("a", path="/people", listen=port),
+        spec("odd", path="/in/p/odd", listen=port),
+        spec("root", path="/", method="PUT", listen=port),
+    ]
+    inputs = made(FakeIntake(), *specs)
+    await inputs.open()
+    async with (
+        aiohttp.ClientSession() as client,
+        client.post(f"http://127.0.0.1:{port}{asked}", data="{}") as answer,
+    ):
+        assert answer.status == status
+    await inputs.close()
 
 
 def test_two_ports_are_refused() -> None:

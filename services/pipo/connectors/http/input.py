@@ -34,6 +34,7 @@ from pipo.connectors.http.answers import (
 )
 from pipo.connectors.http.routes import Route, Routes, route
 from pipo.errors import CODES, BadRequest, PipoError
+from pipo.home import ports
 
 # Records of one body that are taken together.
 RECORDS_TOGETHER = 64
@@ -56,7 +57,8 @@ class HttpInputs:
         self._context = context
         self._intake = context.intake
         self._routes = Routes([route(spec) for spec in specs])
-        self._port = _port(specs)
+        self._reserved = context.listening
+        self._named = _port(specs) if context.listening is None else None
         self._listener: Any = None
         self._taking = 0
         self._closing = asyncio.Event()
@@ -64,13 +66,19 @@ class HttpInputs:
 
     async def open(self) -> None:
         """Raises: Conflict, when the port of `listen` is taken."""
-        if self._port is not None and self._listener is None:
+        if self._reserved is None and self._named is not None:
+            self._reserved = ports.reserve(self._named, self._context.home)
+        if self._reserved is not None and self._listener is None:
             # Only a pipeline with a port of its own pays for an HTTP server.
             from pipo.connectors.http.listener import Listener
 
-            listener = Listener(self, self._port, self._context)
+            listener = Listener(self, self._reserved, self._context)
             await listener.open()
             self._listener = listener
+
+    @property
+    def port(self) -> int | None:
+        return None if self._listener is None else int(self._listener.port)
 
     async def close(self) -> None:
         self._closing.set()

@@ -1,52 +1,49 @@
-"""An HTTP port of the pipeline's own, on 127.0.0.1, with or without a gateway."""
+"""An HTTP port of the pipeline's own, on 127.0.0.1, with or without a gateway.
+
+It answers on the inputs' own paths, and on those of a gateway, `/in/<pipeline><path>`, so that a
+sender need not know which of the two it talks to.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import errno
+import socket
+from dataclasses import replace
 
 from aiohttp import hdrs, web
 
 from pipo.connectors.contract import Arrival, HttpAnswer, HttpInput, HttpRequest, InputContext
 from pipo.connectors.http.answers import refusal, too_large
 from pipo.connectors.http.gathering import Gathering
-from pipo.errors import Conflict
 
-HOST = "127.0.0.1"
 BODY_TIMEOUT_S = 60.0
 # Bodies in flight, as a multiple of the packet limit (decision 40).
 BODIES_LIMIT = 8
 REQUESTS_GRACE_S = 2.0
+UNKNOWN = 404
 
 
 class Listener:
-    """Hands requests to an http input and sends its answers back."""
+    """Hands requests to an http input and sends its answers back; `reserved` listens already."""
 
-    def __init__(self, target: HttpInput, port: int, context: InputContext) -> None:
+    def __init__(self, target: HttpInput, reserved: socket.socket, context: InputContext) -> None:
+        self.port: int = reserved.getsockname()[1]
         self._target = target
         self._gathering = Gathering(target)
-        self._port = port
+        self._reserved = reserved
+        self._as_gateways = f"/in/{context.pipeline}"
         self._limit = context.packet_limit
         self._room = BODIES_LIMIT * context.packet_limit
         self._log = context.log
         self._runner: web.ServerRunner | None = None
 
     async def open(self) -> None:
-        """Raises: Conflict, when the port is taken."""
+        """Serves whoever waits there already, and all who come."""
         # A signature covers the bytes that were sent, so nothing is decompressed here.
         server = web.Server(self._handle, auto_decompress=False, access_log=None)
         runner = web.ServerRunner(server, shutdown_timeout=REQUESTS_GRACE_S)
         await runner.setup()
-        try:
-            await web.TCPSite(runner, HOST, self._port).start()
-        except OSError as error:
-            await runner.cleanup()
-            if error.errno != errno.EADDRINUSE:
-                raise
-            raise Conflict(
-                f"port {self._port} on {HOST} is taken",
-                hint="set another `listen`, or stop the program that holds it",
-            ) from error
+        await web.SockSite(runner, self._reserved).start()
         self._runner = runner
 
     async def close(self) -> None:
@@ -56,7 +53,7 @@ class Listener:
             await runner.cleanup()
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        head = _head(request)
+        head = self._asked(request)
         held = 0
         try:
             answer = self._target.early(head) or self._too_long(request)
@@ -78,6 +75,17 @@ class Listener:
             return _response(_too_slow(), close=True)
         finally:
             self._room += held
+
+    def _asked(self, request: web.BaseRequest) -> HttpRequest:
+        """The request with the path that an input knows it by."""
+        head = _head(request)
+        path = head.path.removeprefix(self._as_gateways)
+        if path == head.path or path[:1] not in ("", "/"):
+            return head
+        # An input's own path may look like that, too.
+        early = self._target.early(head)
+        unknown = early is not None and early.status == UNKNOWN
+        return replace(head, path=path or "/") if unknown else head
 
     async def _answer(self, request: HttpRequest) -> HttpAnswer:
         quick = self._target.arrival(request)
