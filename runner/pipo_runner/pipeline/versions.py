@@ -22,6 +22,7 @@ import msgspec
 
 from pipo.connectors.contract import Manifest, Step
 from pipo.errors import InvalidPipeline, InvalidState, NotFound
+from pipo.home import Home, sent
 from pipo.journal import versions
 from pipo.journal.changes import VersionAdded
 from pipo.lang import texts as files_of
@@ -30,6 +31,7 @@ from pipo.lang.model import Pipeline
 from pipo.lang.texts import Texts
 from pipo_runner.pipeline.plan import Plan, make_plan
 from pipo_runner.pipeline.unbuilt import refuse_unbuilt
+from pipo_runner.uploads import refuse_code
 
 FIRST_START = "first start"
 FILE_CHANGED = "file changed"
@@ -40,13 +42,15 @@ FILE_MOVED = "file moved"
 class Definition:
     """A pipeline file as it stands now, checked, with the texts of the files it names.
 
-    `home` says which templates are trusted.
+    `home` says which templates are trusted. `place` is what relative paths mean where that is
+    not the file's own folder (decision 37).
     """
 
     texts: Texts
     file: Path
     pipeline: Pipeline
     home: Path | None = None
+    place: Path | None = None
 
     @property
     def source(self) -> str:
@@ -59,7 +63,7 @@ class Definition:
 
     @property
     def folder(self) -> Path:
-        return self.file.parent
+        return self.place or self.file.parent
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,32 +81,46 @@ BuildStep = Callable[[str, str, Edition], Step]
 
 
 def read_definition(
-    file: Path, name: str, manifests: Mapping[str, Manifest], home: Path | None = None
+    file: Path,
+    name: str,
+    manifests: Mapping[str, Manifest],
+    home: Path | None = None,
+    *,
+    workspace: Path | None = None,
+    uploaded_code: bool = False,
 ) -> Definition:
     """The file of the pipeline `name`; `home` says which templates are trusted (P052).
 
+    One that was sent as a text has its place in the `workspace`, and may run code only with
+    `uploaded_code` (decisions 37, 38).
     Raises: NotFound; InvalidPipeline with the findings; InvalidState, if the file
-        holds another pipeline.
+        holds another pipeline; Forbidden, for code that may not run.
     """
+    was_sent = home is not None and sent.was_sent(Home(home), file)
+    texts = sent.files_of(file) if was_sent else None
+    read = files_of.on_disk(file.parent) if texts is None else texts.get
     try:
         source = file.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise NotFound(f"{file} is not there", hint=f"bring back the file of {name}") from None
     except (OSError, UnicodeDecodeError) as error:
         raise NotFound(f"{file} cannot be read: {error}") from error
-    pipeline = parse(Source(text=source, file=str(file)), manifests, home)
+    pipeline = parse(Source(source, str(file), texts), manifests, home)
     if pipeline.name != name:
         raise InvalidState(
             f"{file} holds the pipeline '{pipeline.name}', not '{name}'",
             hint=f"start it by its file, or set `name: {name}` in it",
         )
     refuse_unbuilt(pipeline)
-    collected = files_of.collect(source, pipeline, files_of.on_disk(file.parent))
+    if was_sent and not uploaded_code:
+        refuse_code(pipeline)
+    collected = files_of.collect(source, pipeline, read)
     if collected.files:
         # What was read is what must pass: a file may have changed since it was looked at. Its
         # functions run here, so here is where their module may be imported (decision 38).
         parse(Source(source, str(file), collected.files), manifests, home, import_modules=True)
-    return Definition(collected, file, pipeline, home)
+    place = sent.make_place(workspace, name) if was_sent and workspace is not None else None
+    return Definition(collected, file, pipeline, home, place)
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,9 +87,17 @@ def files_of(file: Path) -> Mapping[str, str]:
         ) from error
 
 
-def place_of(workspace: Path, name: str) -> Path:
-    """What the relative paths of a pipeline that was sent mean."""
-    return workspace / name
+def make_place(workspace: Path, name: str) -> Path:
+    """The folder that the relative paths of a pipeline that was sent mean, made where it lacks.
+
+    Raises: PipoError, if it cannot be made.
+    """
+    place = workspace / name
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise permissions.explain(place, error, doing="write") from error
+    return place
 
 
 def _kept(pipeline: PipelineHome) -> list[Path]:
