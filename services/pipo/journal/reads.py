@@ -46,10 +46,10 @@ __all__ = [
     "Source",
     "Step",
     "Trace",
+    "accepted_since",
     "counters",
     "data_of",
     "events",
-    "in_per_min",
     "input_state",
     "last_delivery_at",
     "latency",
@@ -293,7 +293,8 @@ WHERE settled_at IS NOT NULL AND state = 'delivered' AND root IS NULL
 ORDER BY settled_at DESC LIMIT 1
 """
 ACCEPTED_SINCE: Final = """
-SELECT count(*) FROM units WHERE id >= ? AND root IS NULL AND state <> 'rejected'
+SELECT received_at / 1000, count(*) FROM units
+WHERE id >= ? AND root IS NULL AND state <> 'rejected' GROUP BY 1
 """
 LATENCY: Final = """
 SELECT ms FROM events INDEXED BY events_node
@@ -318,11 +319,9 @@ async def last_delivery_at(rows: Rows) -> int | None:
     return int(found[0][0]) if found else None
 
 
-async def in_per_min(rows: Rows, now_ms: int) -> int:
-    """How many packets were accepted in the last 60 s."""
-    since = max(0, now_ms - 60_000)
-    found: int = (await rows.rows(ACCEPTED_SINCE, (ulid_time(since),)))[0][0]
-    return found
+async def accepted_since(rows: Rows, since_ms: int) -> dict[int, int]:
+    """How many packets were accepted from then on, by the second of the epoch."""
+    return dict(await rows.rows(ACCEPTED_SINCE, (ulid_time(max(0, since_ms)),)))
 
 
 async def latency(rows: Rows, nodes: Sequence[str]) -> list[NodeLatency]:

@@ -187,9 +187,9 @@ async def test_the_last_minute_is_told_by_the_ids(journal: SqliteJournal) -> Non
     at = 0
     for letter in "01M4KTMCZ7":
         at = at * 32 + alphabet.index(letter)
-    assert await reads.in_per_min(journal.rows, at + 60_000) == 2
-    assert await reads.in_per_min(journal.rows, at + 60_002) == 0
-    assert await reads.in_per_min(journal.rows, 0) == 3
+    assert await reads.accepted_since(journal.rows, at) == {AT // 1000: 2}
+    assert await reads.accepted_since(journal.rows, at + 2) == {}
+    assert await reads.accepted_since(journal.rows, -60_000) == {AT // 1000: 3}
 
 
 async def test_latency_is_of_the_newest_hundred_steps(journal: SqliteJournal) -> None:
