@@ -44,7 +44,15 @@ class PipoServicer(pipo_pb2_grpc.PipoServicer):
         self, request: pipo_pb2.GetEngineRequest, context: grpc.aio.ServicerContext
     ) -> pipo_pb2.Engine:
         self._who(context).require("read")
-        return self._engine.message()
+        return await self._engine.message()
+
+    async def StopEngine(
+        self, request: pipo_pb2.StopEngineRequest, context: grpc.aio.ServicerContext
+    ) -> pipo_pb2.StopEngineReply:
+        who = self._who(context)
+        who.require("operate")
+        who.require_all()
+        return await self._engine.stop()
 
     async def ListPipelines(
         self, request: pipo_pb2.ListPipelinesRequest, context: grpc.aio.ServicerContext
@@ -53,6 +61,23 @@ class PipoServicer(pipo_pb2_grpc.PipoServicer):
         reply = await self._access.list_pipelines()
         shown = [info for info in reply.pipelines if who.sees(info.name)]
         return pipo_pb2.ListPipelinesReply(pipelines=shown)
+
+    async def ListRunners(
+        self, request: pipo_pb2.ListRunnersRequest, context: grpc.aio.ServicerContext
+    ) -> pipo_pb2.ListRunnersReply:
+        who = self._who(context)
+        reply = await self._access.list_runners()
+        shown = [info for info in reply.runners if who.sees(info.pipeline)]
+        return pipo_pb2.ListRunnersReply(runners=shown)
+
+    async def Attach(
+        self, request: pipo_pb2.AttachRequest, context: grpc.aio.ServicerContext
+    ) -> pipo_pb2.AttachReply:
+        who = self._who(context)
+        who.require("operate", request.pipeline or None)
+        if not request.pipeline:
+            who.require_all()
+        return await self._access.attach(request)
 
     async def GetPipeline(
         self, request: pipo_pb2.GetPipelineRequest, context: grpc.aio.ServicerContext
@@ -65,7 +90,10 @@ class PipoServicer(pipo_pb2_grpc.PipoServicer):
     ) -> pipo_pb2.PipelineInfo:
         who = self._who(context)
         who.require("operate")
-        if not who.sees(request.target):
+        if request.source:
+            # Whoever sends a text decides what runs, as with an apply.
+            who.require("edit", request.name)
+        elif not who.sees(request.target):
             raise Forbidden(
                 f"token {who.name!r} may not start {request.target!r}",
                 hint="it is for named pipelines: start one of those by its name",
@@ -224,4 +252,8 @@ class PipoServicer(pipo_pb2_grpc.PipoServicer):
         return await self._access.check(request)
 
     def _who(self, context: grpc.aio.ServicerContext) -> Principal:
+        """Who calls; the call counts as under way until it ends."""
+        attention = self._engine.attention
+        attention.begin()
+        context.add_done_callback(lambda _: attention.end())
         return self._doors.admit_call(context.invocation_metadata() or ())

@@ -9,9 +9,10 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from pipo.errors import BadRequest
+from pipo.home.ports import PORT_HINT, PORT_MAX
 from pipo.payload import BadPayload, decode
 
-Kind = Literal["text", "texts", "flag", "number", "json", "files", "version"]
+Kind = Literal["text", "texts", "flag", "number", "port", "json", "files", "version"]
 Fields = Mapping[str, Kind]
 
 _object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -21,6 +22,7 @@ _WORDS = {
     "texts": "a list of texts",
     "flag": "true or false",
     "number": "a whole number",
+    "port": "a port",
     "files": "an object of texts by path",
     "version": 'a version, like 3 or "v3"',
 }
@@ -76,11 +78,13 @@ def _value(key: str, text: bytes, known: Fields) -> Any:
         "texts": isinstance(value, list) and all(isinstance(one, str) for one in value),
         "flag": isinstance(value, bool),
         "number": isinstance(value, int) and not isinstance(value, bool),
+        "port": isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= PORT_MAX,
         "files": isinstance(value, dict) and all(isinstance(one, str) for one in value.values()),
         "version": isinstance(value, int | str) and not isinstance(value, bool),
     }
     if not fits[kind]:
-        raise BadRequest(f"{key} is not {_WORDS[kind]}", hint=_listing(known))
+        hint = PORT_HINT if kind == "port" else _listing(known)
+        raise BadRequest(f"{key} is not {_WORDS[kind]}", hint=hint)
     return str(value) if kind == "version" else value
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pipo.access import Access, answers
-from pipo.errors import BadRequest, Unavailable
+from pipo.errors import BadRequest
 from pipo.rpc.stubs import pipo_pb2
 from pipo.rpc.to_json import dumps
 from pipo_gateway.engine import Engine
@@ -16,7 +16,6 @@ from pipo_gateway.rest.fields import required
 from pipo_gateway.rest.router import Asked
 
 TEXT = b"Content-Type: text/plain; version=0.0.4; charset=utf-8\r\n"
-NOT_BUILT = ("listen", "detached", "ttl", "name", "source", "files")
 
 
 class Handlers:
@@ -36,7 +35,24 @@ class Handlers:
         return Answer(200, await self._metrics.text(asked.principal.sees), TEXT)
 
     async def get_engine(self, asked: Asked) -> Any:
-        return self._engine.answer()
+        return answers.engine(await self._engine.message())
+
+    async def stop_engine(self, asked: Asked) -> Any:
+        asked.principal.require_all()
+        return answers.engine_stopped(await self._engine.stop())
+
+    async def list_runners(self, asked: Asked) -> Any:
+        reply = await self._access.list_runners()
+        shown = [info for info in reply.runners if asked.principal.sees(info.pipeline)]
+        return answers.runners(pipo_pb2.ListRunnersReply(runners=shown))
+
+    async def attach(self, asked: Asked) -> Any:
+        name = asked.fields.get("pipeline", "")
+        if name:
+            asked.principal.require("operate", name)
+        else:
+            asked.principal.require_all()
+        return answers.attached(await self._access.attach(pipo_pb2.AttachRequest(pipeline=name)))
 
     async def list_pipelines(self, asked: Asked) -> Any:
         reply = await self._access.list_pipelines()
@@ -44,19 +60,25 @@ class Handlers:
         return answers.pipelines(pipo_pb2.ListPipelinesReply(pipelines=shown))
 
     async def start_file(self, asked: Asked) -> Any:
-        asked.principal.require_all()
-        _built(asked)
-        file = required(asked.fields, "file")
-        if not file.startswith("/"):
+        fields = dict(asked.fields)
+        file = fields.pop("file", "")
+        if "source" in fields:
+            # Whoever sends a text decides what runs, as with an apply.
+            asked.principal.require("edit", fields.get("name"))
+        else:
+            asked.principal.require_all()
+            required(asked.fields, "file")
+        if file and not file.startswith("/"):
             raise BadRequest(f"file is {file!r}", hint="give the absolute path of the file")
-        return answers.started(await self._access.start(pipo_pb2.StartRequest(target=file)))
+        request = pipo_pb2.StartRequest(target=file, **fields)
+        return answers.started(await self._access.start(request))
 
     async def get_pipeline(self, asked: Asked) -> Any:
         return answers.pipeline(await self._access.get_pipeline(asked.names["name"]))
 
     async def start(self, asked: Asked) -> Any:
-        _built(asked)
-        return answers.started(await self._access.start_known(asked.names["name"]))
+        request = pipo_pb2.StartRequest(target=asked.names["name"], **asked.fields)
+        return answers.started(await self._access.start_known(request))
 
     async def stop(self, asked: Asked) -> Any:
         request = pipo_pb2.StopRequest(
@@ -69,8 +91,7 @@ class Handlers:
         return answers.drained(await self._access.drain(request))
 
     async def restart(self, asked: Asked) -> Any:
-        _built(asked)
-        request = pipo_pb2.RestartRequest(pipeline=asked.names["name"])
+        request = pipo_pb2.RestartRequest(pipeline=asked.names["name"], **asked.fields)
         return answers.restarted(await self._access.restart(request))
 
     async def pause(self, asked: Asked) -> Any:
@@ -208,13 +229,3 @@ def _count(asked: Asked, key: str) -> None:
     value: int = asked.fields.get(key, 1)
     if not 1 <= value < 2**63:
         raise BadRequest(f"{key} is {value}", hint=f"{key} is a whole number from 1")
-
-
-def _built(asked: Asked) -> None:
-    """Raises: Unavailable, for an option whose operation does not exist yet."""
-    for key in NOT_BUILT:
-        if key in asked.fields:
-            raise Unavailable(
-                f"starting with {key!r} is not built yet",
-                hint="leave it out; this version of Pipo knows the field and cannot act on it",
-            )

@@ -6,9 +6,9 @@ from pipo_gateway.rest.fields import Fields
 from pipo_gateway.rest.handlers import Handlers
 from pipo_gateway.rest.router import Route
 
-START: Fields = {"listen": "number", "detached": "flag", "ttl": "text"}
-RESTART: Fields = {"listen": "number", "ttl": "text"}
-START_FILE: Fields = {"file": "text", **START, "name": "text", "source": "text", "files": "json"}
+START: Fields = {"listen": "port", "detached": "flag", "ttl": "text"}
+RESTART: Fields = {"listen": "port", "ttl": "text"}
+START_FILE: Fields = {"file": "text", **START, "name": "text", "source": "text", "files": "files"}
 PUSH: Fields = {"data": "json", "source": "text", "input": "text"}
 ACK: Fields = {"packet_id": "text", "by": "text"}
 SELECTION: Fields = {"ids": "texts", "all": "flag", "by": "text"}
@@ -43,6 +43,9 @@ def routes(do: Handlers) -> list[Route]:
         Route("GET", "/healthz", "health", handler=do.get_health, open=True),
         Route("GET", "/metrics", "metrics", handler=do.get_metrics),
         Route("GET", "/api/engine", "engine", handler=do.get_engine),
+        Route("POST", "/api/engine/stop", "engine stop", "operate", {}, do.stop_engine, 202),
+        Route("GET", "/api/runners", "runners", handler=do.list_runners),
+        Route("POST", "/api/runners/attach", "attach", "operate", {"pipeline": "text"}, do.attach),
         Route("GET", "/api/pipelines", "list", handler=do.list_pipelines),
         Route(
             "POST",
@@ -110,7 +113,6 @@ def _not_built() -> list[Route]:
     edits = ("proposals", "proposals/{id}/apply", "proposals/{id}/reject")
     reads = ("graph", "activity", "proposals")
     return [
-        Route("POST", "/api/engine/stop", "engine stop", "operate"),
         *(Route("POST", f"{ONE}/{path}", _words(path), "edit") for path in edits),
         *(Route("GET", f"{ONE}/{path}", _words(path)) for path in reads),
         Route("GET", "/api/agent-budget", "agent-budget"),

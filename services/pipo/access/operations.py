@@ -12,6 +12,7 @@ from pipo.access import log_tail, requests, stopped, stopped_versions
 from pipo.access.checking import check_text
 from pipo.access.hosts import Hosts
 from pipo.access.routing import COMING, STOPPING, Routing
+from pipo.access.runners import Runners
 from pipo.clock import Clock, SystemClock
 from pipo.errors import PipoError
 from pipo.home import Home, tokens
@@ -46,6 +47,7 @@ class Access:
         self._connections = Connections(token)
         self._routing = Routing(self.directory, self._connections)
         self._hosts = Hosts(home, token, config.start_timeout_s)
+        self._runners = Runners(self.directory, self._routing, self._hosts, home, self._clock)
 
     async def close(self) -> None:
         """Ends every channel; calls under way end as unanswered. Safe twice."""
@@ -74,6 +76,14 @@ class Access:
         self._routing.require(name)
         return await self._info(name)
 
+    async def list_runners(self) -> pipo_pb2.ListRunnersReply:
+        """Every pipeline process that runs or should, by name."""
+        return await self._runners.all()
+
+    async def attach(self, request: pipo_pb2.AttachRequest) -> pipo_pb2.AttachReply:
+        """Takes over what is detached or stale. Raises: as `Runners.attach`."""
+        return await self._runners.attach(request.pipeline)
+
     async def start(self, request: pipo_pb2.StartRequest) -> pipo_pb2.PipelineInfo:
         """Answers once the pipeline serves.
 
@@ -85,10 +95,10 @@ class Access:
         whole = await self._info(started.name)
         return whole if whole.status else started
 
-    async def start_known(self, name: str) -> pipo_pb2.PipelineInfo:
-        """Starts a pipeline that the home knows by name. Raises: NotFound; as `start`."""
-        self._routing.require(name)
-        return await self.start(pipo_pb2.StartRequest(target=name))
+    async def start_known(self, request: pipo_pb2.StartRequest) -> pipo_pb2.PipelineInfo:
+        """Starts a pipeline that the home knows by its name. Raises: NotFound; as `start`."""
+        self._routing.require(request.target)
+        return await self.start(request)
 
     async def stop(self, request: pipo_pb2.StopRequest) -> pipo_pb2.StopReply:
         """Begins a drain, or stops at once with `now`. Raises: NotFound."""
@@ -119,6 +129,7 @@ class Access:
 
         Raises: NotFound; Unavailable, without a runner host; the host's reason.
         """
+        requests.check_restart(request)
         name = request.pipeline
         self._routing.require(name)
         started = await self._hosts.restart(request)

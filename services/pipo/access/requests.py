@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pipo.errors import BadRequest
+from pipo.home.ports import PORT_HINT, PORT_MAX
 from pipo.journal.versions import number_of
 from pipo.lang import durations
 from pipo.rpc.stubs import pipo_pb2
@@ -14,7 +15,7 @@ PACKETS_DEFAULT = 50
 EVENTS_DEFAULT = 100
 LOG_LINES_DEFAULT = 200
 SOURCE_CHARS_MAX = 200
-# Of an applied version: the pipeline's text, and those of the files that it names.
+# Of a pipeline that is sent: its own text, and those of the files that it names.
 TEXTS_CHARS_MAX = 8 * 1024 * 1024
 FILES_MAX = 256
 IDS_MAX = 1000
@@ -36,8 +37,53 @@ PACKET_STATES = (
 
 
 def check_start(request: pipo_pb2.StartRequest) -> None:
-    if not request.target:
-        raise BadRequest("target is missing", hint="name a pipeline or the path of its file")
+    """A file or a name, or a text with its name; and what the start says beside it (edge 322)."""
+    sent = [field for field in ("name", "source", "files") if getattr(request, field)]
+    if request.target and sent:
+        raise BadRequest(
+            f"both a file and {sent[0]} are given", hint="give the file, or name and source"
+        )
+    if sent:
+        _sent(request)
+    elif not request.target:
+        raise BadRequest(
+            "there is nothing to start",
+            hint="name a pipeline or the path of its file, or send its name and source",
+        )
+    _overrides(request)
+
+
+def check_restart(request: pipo_pb2.RestartRequest) -> None:
+    _named(request.pipeline)
+    _overrides(request)
+
+
+def _sent(request: pipo_pb2.StartRequest) -> None:
+    for field in ("name", "source"):
+        if not getattr(request, field):
+            raise BadRequest(
+                f"{field} is missing", hint="a pipeline that is sent has a name and a source"
+            )
+    _texts(request.source, request.files)
+
+
+def _overrides(request: pipo_pb2.StartRequest | pipo_pb2.RestartRequest) -> None:
+    if request.HasField("ttl"):
+        check_ttl(request.ttl)
+    if request.HasField("listen") and not 1 <= request.listen <= PORT_MAX:
+        raise BadRequest(f"listen is {request.listen}, and that is no port", hint=PORT_HINT)
+
+
+def check_ttl(text: str) -> None:
+    """Raises: BadRequest, unless it is a duration that a lifetime may have."""
+    try:
+        span_ms = durations.parse(text)
+    except ValueError as error:
+        raise BadRequest(f"ttl: {error}", hint="say how long, like 30m, 8h or 7d") from error
+    if span_ms < 1:
+        raise BadRequest(f"ttl is {text!r}: a lifetime has a length", hint="at least 1ms, like 30m")
+    if durations.is_too_long(text):
+        raise BadRequest(f"ttl is {text!r}", hint=f"at most {durations.LONGEST}")
 
 
 class TooLarge(BadRequest):
@@ -144,10 +190,14 @@ def check_apply(request: pipo_pb2.ApplyRequest) -> None:
     _named(request.pipeline)
     if not request.source:
         raise BadRequest("source is missing", hint="source is the pipeline's whole text")
-    total = len(request.source) + sum(len(text) for text in request.files.values())
-    if total > TEXTS_CHARS_MAX or len(request.files) > FILES_MAX:
+    _texts(request.source, request.files)
+
+
+def _texts(source: str, files: Mapping[str, str]) -> None:
+    total = len(source) + sum(len(text) for text in files.values())
+    if total > TEXTS_CHARS_MAX or len(files) > FILES_MAX:
         raise TooLarge(
-            f"{len(request.files)} files with {total} characters in all are sent",
+            f"{len(files)} files with {total} characters in all are sent",
             hint=f"at most {FILES_MAX} files, and {TEXTS_CHARS_MAX} characters with the source",
         )
 

@@ -11,6 +11,7 @@ from pipo.home.paths import Home
 
 HOST = "127.0.0.1"
 PORT_MAX = 65535
+PORT_HINT = f"use 1-{PORT_MAX}"
 _BACKLOG = 1024
 
 
@@ -64,7 +65,7 @@ def _refusal(port: int, error: OSError, home: Home | None) -> PipoError:
     message = f"cannot listen on {HOST}:{port}: {error.strerror or error}"
     if error.errno == errno.EACCES:
         return Forbidden(message, hint="ports below 1024 need root; choose another with --listen")
-    return BadRequest(message, hint=f"use 1-{PORT_MAX}")
+    return BadRequest(message, hint=PORT_HINT)
 
 
 def _other(port: int) -> int:

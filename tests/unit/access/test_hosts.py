@@ -201,7 +201,7 @@ async def test_without_a_host_nothing_starts(access: Access) -> None:
     with pytest.raises(Unavailable, match="no runner host is running"):
         await access.start(pipo_pb2.StartRequest(target="signups"))
     with pytest.raises(NotFound):
-        await access.start_known("signups")
+        await access.start_known(pipo_pb2.StartRequest(target="signups"))
 
 
 async def test_a_stop_goes_to_the_host_that_supervises(

@@ -106,7 +106,7 @@ async def test_reads_of_a_pipeline_that_never_ran_are_empty(home: Home, access: 
 async def test_every_operation_refuses_an_unknown_pipeline(access: Access) -> None:
     calls: list[Any] = [
         access.get_pipeline("x"),
-        access.start_known("x"),
+        access.start_known(pipo_pb2.StartRequest(target="x")),
         access.stop(pipo_pb2.StopRequest(pipeline="x")),
         access.push(PUSH),
         access.list_packets(pipo_pb2.ListPacketsRequest(pipeline="x")),
