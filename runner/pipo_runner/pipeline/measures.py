@@ -6,6 +6,7 @@ histograms are this run's (design §9).
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Mapping
 from typing import Protocol
@@ -17,6 +18,7 @@ from pipo.rpc import to_proto
 from pipo.rpc.stubs import pipeline_pb2, pipo_pb2
 from pipo.telemetry.metrics import Histogram
 from pipo_runner.pipeline.plan import Plan
+from pipo_runner.pipeline.resources import Resources
 from pipo_runner.pipeline.statistics import Statistics
 
 GROUP_SIZES = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1000)
@@ -36,6 +38,7 @@ class Measures:
     def __init__(self, journal: Journal, statistics: Statistics) -> None:
         self._journal = journal
         self._statistics = statistics
+        self._resources = Resources(os.getpid())
         self.commit_s = Histogram()
         self.group_size = Histogram(GROUP_SIZES)
         self.delivery_s = Histogram()
@@ -110,6 +113,7 @@ class Measures:
             held=held,
             awaiting_ack=awaiting_ack,
             chain=_chain(plan.pipeline),
+            resources=self._resources.message(),
         )
 
     def series(
