@@ -194,7 +194,8 @@ async def test_a_longer_age_begins_anew(journal: SqliteJournal) -> None:
 def test_the_pace_follows_the_clock() -> None:
     pace = clean_up._Pace(64, 100)
     sizes = []
-    for seconds in (0.001, 0.001, 0.02, 0.03, 9.0):
+    step = clean_up.STEP_S
+    for seconds in (step / 25, step / 25, step * 0.8, step * 1.2, 9.0):
         pace.took(seconds)
         sizes.append(pace.size)
     assert sizes == [100, 100, 100, 50, 25]
