@@ -10,6 +10,7 @@ from pipo_cli.render.times import NOTHING, age, count, duration, stamp, uptime
 from pipo_cli.render.ways import ways
 
 WARNING = "⚠"
+MIB = 1024 * 1024
 
 COLUMNS = (
     Column("PIPELINE"),
@@ -37,12 +38,14 @@ def overview(pipelines: Sequence[pipo_pb2.PipelineInfo], now_ms: int) -> list[st
 
 
 def details(pipeline: pipo_pb2.PipelineInfo, now_ms: int) -> list[str]:
-    """The pipeline's row, where it comes from, how packets get in, its oldest packet, its latency."""
-    facts = [("file", one_line(pipeline.file))]
+    """The pipeline's row, where it comes from and runs, how packets get in, what it feeds, how long
+    it may last, its oldest packet, its latency."""
+    facts = [("file", one_line(pipeline.file)), ("process", _process(pipeline))]
     given = [{"via": i.via, "address": i.address} for i in pipeline.inputs]
     facts += [("input", one_line(way.shown())) for way in ways(given)]
     facts.append(("feeds", ", ".join(pipeline.chain.feeds)))
     facts.append(("fed by", ", ".join(pipeline.chain.fed_by)))
+    facts.append(("lifetime", _lifetime(pipeline)))
     facts.append(("oldest pending", _oldest(pipeline.stats, now_ms)))
     if pipeline.awaiting_ack:
         facts.append(("awaiting ack", count(pipeline.awaiting_ack)))
@@ -95,6 +98,30 @@ def _warnings(pipeline: pipo_pb2.PipelineInfo) -> Sequence[str]:
 
 def _marked(row: str, warnings: Sequence[str]) -> str:
     return "  ".join([row, *(f"{WARNING} {one_line(warning)}" for warning in warnings)])
+
+
+def _process(pipeline: pipo_pb2.PipelineInfo) -> str:
+    """`pid 71 on ada, detached; 3.1% of a core, 85.3 MiB, 3 processes`; empty without one."""
+    if not pipeline.HasField("pid"):
+        return ""
+    where = f"pid {pipeline.pid}" + (f" on {one_line(pipeline.host)}" if pipeline.host else "")
+    if pipeline.detached:
+        where += ", detached"
+    if not pipeline.HasField("resources"):
+        return where
+    taken = pipeline.resources
+    several = "process" if taken.procs == 1 else "processes"
+    memory = f"{taken.rss / MIB:,.1f} MiB"
+    return f"{where}; {taken.cpu:.1f}% of a core, {memory}, {count(taken.procs)} {several}"
+
+
+def _lifetime(pipeline: pipo_pb2.PipelineInfo) -> str:
+    """`2h: 1h12m left (until …Z)`; empty where it may last as long as it likes."""
+    if not pipeline.HasField("lifetime"):
+        return ""
+    life = pipeline.lifetime
+    left = f"{uptime(life.remaining_ms // 1000)} left" if life.remaining_ms else "over"
+    return f"{life.ttl}: {left} (until {stamp(life.ends_at)})"
 
 
 def _oldest(stats: pipo_pb2.Stats, now_ms: int) -> str:

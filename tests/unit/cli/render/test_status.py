@@ -77,6 +77,7 @@ def test_details_add_the_oldest_packet_and_the_latency() -> None:
     assert details(info, NOW)[2:] == [
         "",
         "file            /work/heartbeat.pipo",
+        "process         pid 71",
         "input           POST /in/heartbeat/x",
         "oldest pending  6m ago (received 2026-10-10T21:09:00.000Z)",
         "",
@@ -105,3 +106,25 @@ def test_details_name_the_pipelines_at_both_ends() -> None:
     shown = details(chained, NOW)
     assert "feeds           people-store" in shown
     assert "fed by          web, import" in shown
+
+
+def test_details_tell_where_it_runs_and_what_it_takes() -> None:
+    lone = pipo_pb2.Resources(cpu=0.25, rss=89_442_254, procs=1)
+    shown = details(running(host="ada", resources=lone), NOW)
+    assert "process         pid 71 on ada; 0.2% of a core, 85.3 MiB, 1 process" in shown
+    many = pipo_pb2.Resources(cpu=112.0, rss=2_000 * 1024 * 1024, procs=9)
+    shown = details(running(host="ada", detached=True, resources=many), NOW)
+    assert (
+        "process         pid 71 on ada, detached; 112.0% of a core, 2,000.0 MiB, 9 processes"
+        in shown
+    )
+
+
+def test_details_tell_what_is_left_of_a_lifetime() -> None:
+    life = pipo_pb2.Lifetime(ttl="2h", ends_at=NOW + 4_320_000, remaining_ms=4_320_000)
+    shown = details(running(lifetime=life), NOW)
+    assert "lifetime        2h: 1h12m left (until 2026-10-10T22:27:00.000Z)" in shown
+    life.remaining_ms, life.ends_at = 0, NOW
+    shown = details(running(lifetime=life), NOW)
+    assert "lifetime        2h: over (until 2026-10-10T21:15:00.000Z)" in shown
+    assert not [line for line in details(running(), NOW) if line.startswith("lifetime")]
