@@ -11,6 +11,7 @@ import os
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 # While one waits for its disk another computes.
 STARTS_PER_CORE = 2
@@ -51,8 +52,9 @@ class Gate:
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         queue.append(turn)
         roused = asyncio.create_task((until or asyncio.Event()).wait(), name="no place needed")
+        either: set[asyncio.Future[Any]] = {turn, roused}
         try:
-            await asyncio.wait({turn, roused}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
             if turn.done():
                 self._leave()

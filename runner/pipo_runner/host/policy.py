@@ -130,7 +130,6 @@ class Action(Enum):
     SETTLE = "settle"
     FAIL = "fail"
     RESTART = "restart"
-    RESTART_LATER = "restart later"
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,8 +164,9 @@ def act_on(found: Found) -> Action:
     A4  should not run, or is over             SETTLE where anything says that it runs, else LEAVE
     A5  its restarts are exhausted             LEAVE   until somebody starts it
     A6  its file is gone                       FAIL
-    A7  was ours                               RESTART
-    A8  was another host's                     RESTART_LATER, since that host may come back
+    A7  else                                   RESTART
+
+    Whether this host is the one to adopt or restart it, and when, is `placement`'s to say.
     """
     if found.claimed_elsewhere:
         return Action.LEAVE
@@ -181,4 +181,4 @@ def act_on(found: Found) -> Action:
         return Action.LEAVE
     if not found.file_there:
         return Action.FAIL
-    return Action.RESTART if found.ours else Action.RESTART_LATER
+    return Action.RESTART

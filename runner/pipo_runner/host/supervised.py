@@ -121,6 +121,8 @@ class Supervised:
 
     def restart(self) -> None:
         """Brings it up again, since it should run and does not."""
+        # Until a process is on its way, a stop needs to wait for nothing.
+        self._steady.set()
         entry = registry.read(self._out.home, self.name)
         self.restarts = (entry.restarts if entry else 0) + (1 if entry else 0)
         self._begin()

@@ -110,7 +110,7 @@ def test_a_stable_run_ends_the_streak() -> None:
         ({"given_up": True, "file_there": False}, Action.LEAVE),
         ({"file_there": False}, Action.FAIL),
         ({"ours": True}, Action.RESTART),
-        ({}, Action.RESTART_LATER),
+        ({}, Action.RESTART),
     ],
 )
 def test_what_a_host_does_about_a_pipeline_it_finds(
@@ -135,7 +135,7 @@ def test_nothing_found_ever_starts_what_runs_or_is_not_wanted() -> None:
     for values in product([False, True], repeat=10):
         found = Found(*values)
         if found.live or found.claimed_elsewhere or not found.wanted or found.over:
-            assert act_on(found) not in {Action.RESTART, Action.RESTART_LATER}
+            assert act_on(found) is not Action.RESTART
 
 
 def test_an_exit_reads_as_a_person_says_it() -> None:

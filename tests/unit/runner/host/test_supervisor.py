@@ -1,6 +1,7 @@
 """One host's pipelines: started, restarted, stopped, found again, let go."""
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -16,6 +17,8 @@ from pipo.home import Home, PipelineHome, desired, leases, registry
 from pipo.home.config import Config, Restart
 from pipo.home.desired import Desired
 from pipo.home.leases import Lease
+from pipo.home.registry import ServiceEntry
+from pipo_runner.host.placement import FAILOVER_AFTER_MS, OTHERS_AFTER_MS
 from pipo_runner.host.policy import Ending
 from pipo_runner.host.supervisor import Supervisor
 
@@ -482,28 +485,172 @@ async def test_two_hosts_never_supervise_one_pipeline(make: Any, home: Home) -> 
     await first.suspend(60.0)
 
 
+class Moving(SystemClock):
+    """A clock that can be set ahead."""
+
+    ahead = 0
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self.ahead
+
+
 async def test_another_hosts_pipeline_is_restarted_after_a_wait(
     make: Any, home: Home, eventually: Any
 ) -> None:
-    clock = SystemClock()
-
-    class Moving(SystemClock):
-        ahead = 0
-
-        def now_ms(self) -> int:
-            return clock.now_ms() + self.ahead
-
     write(home, "p", "serve")
     desired.write(home.pipeline("p"), Desired("running", str(home.root / "p.pipo"), runner="gone"))
     moving = Moving()
     supervisor = Supervisor(make(clock=moving))
     await supervisor.adopt()
     assert supervisor.supervised == []
-    moving.ahead = 3001
+    moving.ahead = FAILOVER_AFTER_MS + 1
     await supervisor.adopt()
     (one,) = supervisor.supervised
     await eventually(lambda: one.state == "running" and one.runs)
     await supervisor.suspend(60.0)
+
+
+class Beside:
+    """Another host of the home, as far as files tell of it; it supervises nothing."""
+
+    def __init__(self, home: Home, id: str) -> None:
+        self._lease = Lease.acquire(registry.service_lease(home, "runner", id), clock=SystemClock())
+        entry = ServiceEntry("runner", id, 1, "there", "127.0.0.1:9", "", 1)
+        registry.write_service(home, entry)
+
+    def die(self) -> None:
+        self._lease.release()
+
+
+async def test_a_dead_hosts_pipelines_are_spread_over_the_living(
+    make: Any, home: Home, eventually: Any
+) -> None:
+    names = [f"p{number}" for number in range(6)]
+    for name in names:
+        write(home, name, "serve")
+        file = str(home.root / f"{name}.pipo")
+        desired.write(home.pipeline(name), Desired("running", file, runner="gone"))
+    for id in ("one", "two"):
+        Beside(home, id)
+    clocks = Moving(), Moving()
+    hosts = [
+        Supervisor(make(clock=clock, runner_id=id))
+        for clock, id in zip(clocks, ("one", "two"), strict=True)
+    ]
+    for host in hosts:
+        await host.adopt()
+        assert host.supervised == []
+    for clock in clocks:
+        clock.ahead = FAILOVER_AFTER_MS + 1
+    # Both look at once: nothing starts twice.
+    await asyncio.gather(*(host.adopt() for host in hosts))
+    taken = [[one.name for one in host.supervised] for host in hosts]
+    assert sorted(taken[0] + taken[1]) == names
+    assert [len(part) for part in taken] == [3, 3]
+    await eventually(lambda: all(o.state == "running" for h in hosts for o in h.supervised))
+    assert [home.pipeline(name).log.read_text().count("hello from") for name in names] == [1] * 6
+    await asyncio.gather(*(host.suspend(60.0) for host in hosts))
+
+
+async def test_what_another_host_was_dealt_and_leaves_is_taken_a_little_later(
+    make: Any, home: Home, eventually: Any
+) -> None:
+    """It lives, by its lease, and is frozen."""
+    for name in ("p0", "p1"):
+        write(home, name, "serve")
+        file = str(home.root / f"{name}.pipo")
+        desired.write(home.pipeline(name), Desired("running", file, runner="gone"))
+    frozen = Beside(home, "a")
+    moving = Moving()
+    supervisor = Supervisor(make(clock=moving, runner_id="b"))
+    await supervisor.adopt()
+    moving.ahead = FAILOVER_AFTER_MS + 1
+    await supervisor.adopt()
+    assert [one.name for one in supervisor.supervised] == ["p1"]
+    moving.ahead += OTHERS_AFTER_MS
+    await supervisor.adopt()
+    assert [one.name for one in supervisor.supervised] == ["p0", "p1"]
+    await supervisor.suspend(60.0)
+    frozen.die()
+
+
+async def test_a_restart_stays_where_it_was(make: Any, home: Home) -> None:
+    """The other host has less to do, and waits."""
+    for name in ("p0", "p1"):
+        write(home, name, "serve")
+        file = str(home.root / f"{name}.pipo")
+        desired.write(home.pipeline(name), Desired("running", file, runner="here"))
+    other = Beside(home, "a")
+    supervisor = Supervisor(make())
+    await supervisor.adopt()
+    assert [one.name for one in supervisor.supervised] == ["p0", "p1"]
+    await supervisor.suspend(60.0)
+    other.die()
+
+
+async def test_what_ended_for_good_after_the_look_is_not_restarted(make: Any, home: Home) -> None:
+    """Another host restarts it, and it completes, while this one still reads the last word."""
+    write(home, "p", "serve")
+    running = Desired("running", str(home.root / "p.pipo"), state="running", runner="here")
+    desired.write(home.pipeline("p"), running)
+
+    async def meanwhile(files: PipelineHome, since_ms: int) -> Ending | None:
+        desired.write(files, replace(running, desired="stopped", state="completed"))
+        return None
+
+    supervisor = Supervisor(make(last_word=meanwhile))
+    await supervisor.adopt()
+    assert supervisor.supervised == []
+    assert leases.holder(home.pipeline("p").claim) is None
+    await supervisor.adopt()
+    assert wish(home, "p").state == "completed"
+
+
+async def test_a_settling_host_leaves_what_was_started_meanwhile(make: Any, home: Home) -> None:
+    """Its journal's last word is of the run before."""
+    write(home, "p", "serve")
+    over = Desired("running", str(home.root / "p.pipo"), state="running", runner="gone")
+    desired.write(home.pipeline("p"), over)
+    claims: list[Lease] = []
+
+    async def meanwhile(files: PipelineHome, since_ms: int) -> Ending | None:
+        claims.append(Lease.acquire(files.claim, clock=SystemClock()))
+        desired.write(files, replace(over, runner="other"))
+        return Ending("completed", "")
+
+    supervisor = Supervisor(make(last_word=meanwhile))
+    await supervisor.adopt()
+    assert (wish(home, "p").desired, wish(home, "p").runner) == ("running", "other")
+    claims[0].release()
+
+
+async def test_few_start_at_once_and_a_stop_needs_no_place(
+    make: Any, home: Home, eventually: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipo_runner.host.supervisor.starts_at_once", lambda: 2)
+    names = [f"p{number}" for number in range(5)]
+    for name in names:
+        write(home, name, "hang")
+        file = str(home.root / f"{name}.pipo")
+        desired.write(home.pipeline(name), Desired("running", file, runner="here"))
+    supervisor = Supervisor(make())
+    await supervisor.adopt()
+
+    def started() -> list[int]:
+        held = (leases.holder(home.pipeline(name).lease) for name in names)
+        return [holder.pid for holder in held if holder is not None]
+
+    await eventually(lambda: len(started()) == 2)
+    assert len(supervisor.supervised) == 5
+    assert await supervisor.stop("p4", now=False) == ("stopped", False)
+    assert len(started()) == 2
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(60.0):
+            suspending = asyncio.create_task(supervisor.suspend(60.0))
+            for pid in started():
+                os.kill(pid, signal.SIGKILL)
+            await suspending
+    assert started() == []
 
 
 async def test_a_pipeline_whose_file_is_gone_failed(supervisor: Supervisor, home: Home) -> None:
