@@ -15,7 +15,7 @@ import click
 
 from pipo.clock import SystemClock
 from pipo.errors import BadRequest, Internal, InvalidPipeline, InvalidState, NotFound
-from pipo_cli.commands import not_built
+from pipo.home.ports import PORT_HINT, PORT_MAX
 from pipo_cli.failures import BrokenFile
 from pipo_cli.gateway import error_of
 from pipo_cli.progress import progress
@@ -26,16 +26,44 @@ if TYPE_CHECKING:
     from pipo.rpc.stubs import pipo_pb2
     from pipo_cli.client import Operations
 
-PORT = click.IntRange(1, 65534)
+GATEWAY_PORT = click.IntRange(1, 65534)
 CHECK_TIMEOUT_S = 120
 RESUME_POLL_S = 0.1
 # A process that is coming up holds its lease for a while before it answers.
 GOING = frozenset({"starting", "backoff", "unreachable", "running"})
 
 
+class Port(click.ParamType[int]):
+    """A port that a pipeline's http input serves itself."""
+
+    name = "port"
+
+    def convert(self, value: Any, parameter: Any, context: click.Context | None) -> int:
+        try:
+            port = int(value)
+        except ValueError:
+            self.fail(f"{value!r} is not a port: {PORT_HINT}", parameter, context)
+        if not 1 <= port <= PORT_MAX:
+            self.fail(f"{port} is no port to listen on: {PORT_HINT}", parameter, context)
+        return port
+
+
+def ttl_option(command: Any) -> Any:
+    """`--ttl`, as `start` and `restart` take it."""
+    return click.option("--ttl", metavar="D", help="Its lifetime this time, like 30m or 8h.")(
+        command
+    )
+
+
+def listen_option(command: Any) -> Any:
+    """`--listen`, as `start` and `restart` take it."""
+    said = "A port on 127.0.0.1 that its http input serves itself; kept for later starts."
+    return click.option("--listen", type=Port(), metavar="PORT", help=said)(command)
+
+
 @click.command()
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
-@click.option("--listen", type=PORT, metavar="PORT", help="The gateway's port.  [8787]")
+@click.option("--listen", type=GATEWAY_PORT, metavar="PORT", help="The gateway's port.  [8787]")
 @click.option("--env-allow", default="", metavar="A,B", help="Variables that expressions may see.")
 @global_options
 @pass_settings
@@ -61,18 +89,19 @@ def run(settings: Settings, paths: tuple[str, ...], listen: int | None, env_allo
 
 @click.command()
 @click.argument("target", metavar="FILE|NAME")
-@click.option("--ttl", hidden=True)
-@click.option("--listen", hidden=True)
-@click.option("--detached", is_flag=True, hidden=True)
+@ttl_option
+@listen_option
+@click.option(
+    "--detached/--no-detached",
+    default=None,
+    help="It outlives the background stack.  [engine.detached]",
+)
 @global_options
 @pass_settings
 def start(
-    settings: Settings, target: str, ttl: str | None, listen: str | None, detached: bool
+    settings: Settings, target: str, ttl: str | None, listen: int | None, detached: bool | None
 ) -> None:
     """Start a pipeline in the background, and the background stack when none runs."""
-    for option, given in (("--ttl", ttl), ("--listen", listen), ("--detached", detached)):
-        if given:
-            raise not_built(f"start {option}")
     if settings.no_engine:
         raise BadRequest(
             "pipo start needs the engine, and --no-engine does without one",
@@ -81,17 +110,25 @@ def start(
     from pipo.rpc.stubs import pipo_pb2
     from pipo_cli.answers import answer
 
+    _judge(ttl)
     file = _file_of(target)
     if file is not None:
         _checked([target], settings)
     if file is None and not _stack_is_up(settings):
         _require(settings, target)
     patience_s = settings.config.start_timeout_s if _bring_up_stack(settings) else 0.0
-    request = pipo_pb2.StartRequest(target=target if file is None else str(file.absolute()))
+    request = pipo_pb2.StartRequest(
+        target=target if file is None else str(file.absolute()),
+        ttl=ttl,
+        listen=listen,
+        detached=detached,
+    )
+    # A gateway that was named may be that of another machine, which does not see the file.
+    unseen = file if settings.url else None
     try:
         answer(
             settings,
-            lambda asked: _start(asked, request, patience_s),
+            lambda asked: _start(asked, request, patience_s, unseen),
             _started,
             "started",
             waiting=f"starting {target}",
@@ -122,19 +159,17 @@ def stop(settings: Settings, name: str, now: bool) -> None:
 
 @click.command()
 @click.argument("name")
-@click.option("--ttl", hidden=True)
-@click.option("--listen", hidden=True)
+@ttl_option
+@listen_option
 @global_options
 @pass_settings
-def restart(settings: Settings, name: str, ttl: str | None, listen: str | None) -> None:
+def restart(settings: Settings, name: str, ttl: str | None, listen: int | None) -> None:
     """Stop a pipeline once its packets are done, and start it again from its file."""
-    for option, given in (("--ttl", ttl), ("--listen", listen)):
-        if given:
-            raise not_built(f"restart {option}")
     from pipo.rpc.stubs import pipo_pb2
     from pipo_cli.answers import answer
 
-    request = pipo_pb2.RestartRequest(pipeline=name)
+    _judge(ttl)
+    request = pipo_pb2.RestartRequest(pipeline=name, ttl=ttl, listen=listen)
     answer(
         settings,
         lambda operations: operations.restart(request),
@@ -170,18 +205,36 @@ def resume(settings: Settings, name: str) -> None:
     answer(settings, lambda operations: operations.resume(request), _resumed, "resumed")
 
 
+def _judge(ttl: str | None) -> None:
+    """Raises: BadRequest, for what is no lifetime: before a stack comes up for it (edge 322)."""
+    if ttl is not None:
+        from pipo.access.requests import check_ttl
+
+        check_ttl(ttl)
+
+
 async def _start(
-    operations: Operations, request: pipo_pb2.StartRequest, patience_s: float
+    operations: Operations,
+    request: pipo_pb2.StartRequest,
+    patience_s: float,
+    unseen: Path | None = None,
 ) -> pipo_pb2.PipelineInfo:
     """The started pipeline.
 
     The host of a stack that has just come up brings back what should run, and may be
-    first; for up to `patience_s` that is waited for, and counts as this start.
+    first; for up to `patience_s` that is waited for, and counts as this start, unless this one
+    says how it is to run. `unseen` is a file that the other side may lack: then it is sent
+    (decision 37).
     """
     try:
         return await operations.start(request)
+    except NotFound:
+        if unseen is None:
+            raise
+        return await operations.start(_as_text(request, unseen))
     except InvalidState:
-        if not patience_s:
+        said = request.HasField("ttl") or request.HasField("listen") or request.HasField("detached")
+        if said or not patience_s:
             raise
         with suppress(TimeoutError):
             async with asyncio.timeout(patience_s):
@@ -190,6 +243,17 @@ async def _start(
                         return found
                     await asyncio.sleep(RESUME_POLL_S)
         raise
+
+
+def _as_text(request: pipo_pb2.StartRequest, file: Path) -> pipo_pb2.StartRequest:
+    """The same start, with the file's text and those of the files that it names."""
+    from pipo_cli.sending import sent
+
+    texts = sent(file, unchanged="nothing was started")
+    made = type(request)(name=texts.name, source=texts.source, files=texts.files)
+    request.ClearField("target")
+    made.MergeFrom(request)
+    return made
 
 
 async def _going(operations: Operations, target: str) -> pipo_pb2.PipelineInfo | None:
@@ -270,15 +334,14 @@ def _bring_up_stack(settings: Settings) -> bool:
 
 def _stack_is_up(settings: Settings) -> bool:
     """Whether a gateway answers, and none of its stack is still on its way up."""
-    from pipo.home import leases
-    from pipo_cli import stack
+    from pipo.home import engine, leases
     from pipo_cli.client import find_gateway
 
     found = find_gateway(settings)
     if found is None:
         return False
     _, health = found
-    embedded = leases.holder(settings.home.services / stack.LEASE) is not None
+    embedded = leases.holder(engine.lease(settings.home)) is not None
     return not embedded or bool((health.get("services") or {}).get("runner"))
 
 

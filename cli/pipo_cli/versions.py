@@ -6,10 +6,8 @@ from pathlib import Path
 
 import click
 
-from pipo.errors import BadRequest, InvalidPipeline, NotFound
 from pipo.rpc.stubs import pipo_pb2
 from pipo_cli.answers import answer
-from pipo_cli.failures import BrokenFile
 from pipo_cli.names import os_user
 from pipo_cli.render import versions as text
 from pipo_cli.settings import Settings, global_options, pass_settings
@@ -78,9 +76,16 @@ def apply(settings: Settings, name: str, file: str, reason: str, by: str | None)
     New packets use it at once; those in flight finish on the version that accepted them. What
     is bound at start is refused by its name, and needs `pipo restart`.
     """
-    source, files = _texts(Path(file))
+    # Parsing files is for those who send one.
+    from pipo_cli.sending import sent
+
+    texts = sent(Path(file), unchanged="nothing was changed")
     request = pipo_pb2.ApplyRequest(
-        pipeline=name, source=source, files=files, reason=reason, by=by or os_user()
+        pipeline=name,
+        source=texts.source,
+        files=texts.files,
+        reason=reason,
+        by=by or os_user(),
     )
     answer(
         settings,
@@ -88,30 +93,3 @@ def apply(settings: Settings, name: str, file: str, reason: str, by: str | None)
         lambda reply: text.applied(name, reply),
         "applied",
     )
-
-
-def _texts(file: Path) -> tuple[str, dict[str, str]]:
-    """A file's text and those of the files it names, as they stand here.
-
-    Raises: BrokenFile, with the findings; NotFound, BadRequest.
-    """
-    from pipo.connectors.registry import manifests
-    from pipo.lang.check import Source, parse
-    from pipo.lang.texts import collect, on_disk
-
-    try:
-        source = Source.read(file)
-    except FileNotFoundError:
-        raise NotFound(f"no such file: {file}", hint="check the spelling") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadRequest(f"cannot read {file}: {error}", hint="name a pipeline's file") from error
-    try:
-        pipeline = parse(source, manifests())
-    except InvalidPipeline as error:
-        refusal = InvalidPipeline(
-            f"{file} does not pass its check",
-            findings=error.findings,
-            hint="nothing was changed; mend it and try again",
-        )
-        raise BrokenFile(str(file), refusal) from error
-    return source.text, dict(collect(source.text, pipeline, on_disk(file.parent)).files)

@@ -68,10 +68,32 @@ def test_a_later_command_refuses_by_name(shell: Shell, name: str) -> None:
     assert (code, err, json.loads(out)["code"]) == (1, "", "unavailable")
 
 
-def test_a_later_option_of_start_refuses_by_name(shell: Shell) -> None:
-    code, _, err, _ = shell.run("start", "x", "--ttl", "1h")
+@pytest.mark.parametrize(
+    ("words", "error", "code"),
+    [
+        (("--listen", "0"), "0 is no port to listen on: use 1-65535", 2),
+        (("--listen", "65536"), "65536 is no port to listen on: use 1-65535", 2),
+        (("--listen", "http"), "'http' is not a port: use 1-65535", 2),
+        (("--ttl", "soon"), "ttl: 'soon' is not a duration such as 250ms, 10s, 5m, 1.5h, 7d", 1),
+        (("--ttl", "0s"), "ttl is '0s': a lifetime has a length", 1),
+    ],
+)
+@pytest.mark.parametrize("command", ["start", "restart"])
+def test_an_option_that_is_none_is_refused_before_anything_starts(
+    shell: Shell, command: str, words: tuple[str, ...], error: str, code: int
+) -> None:
+    """Edge 322, 403: no file is looked for, and no stack comes up."""
+    found, out, err, operations = shell.run(command, "./nowhere.pipo", *words)
+    assert (found, out, operations.asked) == (code, "", [])
+    assert error in err.splitlines()[0]
+    found, out, _, _ = shell.run(command, "./nowhere.pipo", *words, "--json")
+    assert (found, error in json.loads(out)["error"]) == (code, True)
+
+
+def test_a_start_without_the_engine_is_refused(shell: Shell) -> None:
+    code, _, err, _ = shell.run("start", "x", "--no-engine", "--listen", "8790")
     assert code == 1
-    assert "pipo start --ttl is not built yet" in err
+    assert err.startswith("error: pipo start needs the engine, and --no-engine does without one\n")
 
 
 def test_push_prints_id_pipeline_and_state(shell: Shell) -> None:
@@ -464,8 +486,15 @@ def test_restart_says_what_happens(shell: Shell) -> None:
 
     assert said(state="running", pid=7) == "restarted x (pid 7)\n"
     assert said(state="stopping") == "draining x; it starts again when its packets are done\n"
-    code, _, err, _ = shell.run("restart", "x", "--ttl", "1h")
-    assert (code, err.splitlines()[0]) == (1, "error: pipo restart --ttl is not built yet")
+    up = pipo_pb2.PipelineInfo(name="x", state="running", pid=7, ttl="1h", listen=8790)
+    code, out, _, operations = shell.run(
+        "restart", "x", "--ttl", "1h", "--listen", "8790", "--json", restart=up
+    )
+    assert operations.asked == [
+        ("restart", pipo_pb2.RestartRequest(pipeline="x", ttl="1h", listen=8790))
+    ]
+    told = json.loads(out)
+    assert (code, told["ttl"], told["listen"], told["detached"]) == (0, "1h", 8790, False)
 
 
 def test_stop_now(shell: Shell) -> None:
