@@ -1,17 +1,19 @@
-"""What the gateway says of itself and its home."""
+"""What the gateway says of its home and the engine, and how it passes on that the engine is to end."""
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from typing import Any
 
 from pipo import __version__
 from pipo.access import Access
 from pipo.clock import Clock
-from pipo.home import Home, registry
+from pipo.errors import InvalidState
+from pipo.home import Home, engine, registry
 from pipo.home.config import Config
 from pipo.rpc.stubs import pipo_pb2
-from pipo.rpc.to_json import to_value
+from pipo_gateway.attention import Attention
 
 REREAD_S = 0.5
 KINDS = ("gateway", "runner", "checker")
@@ -32,6 +34,7 @@ class Engine:
         self, id: str, home: Home, config: Config, access: Access, clock: Clock, ports: Ports
     ) -> None:
         self.stopping = False
+        self.attention = Attention(clock)
         self._id = id
         self._home = home
         self._config = config
@@ -61,29 +64,53 @@ class Engine:
             "version": __version__,
             "grpc_port": self._ports.grpc,
             "services": self.services(),
+            "quiet_ms": int(self.attention.quiet_s * 1000),
         }
 
-    def message(self) -> pipo_pb2.Engine:
-        """The engine as gRPC gives it."""
+    async def message(self) -> pipo_pb2.Engine:
+        """The engine as gRPC gives it; of an embedded one what its supervisor says of itself."""
         services = self.services()
+        own = await asyncio.to_thread(self._embedded)
+        busy = await asyncio.to_thread(engine.busy, self._home)
+        stopping = self.stopping or (own is not None and own.stopping)
         return pipo_pb2.Engine(
             engine_id=self._id,
             home=str(self._home.root),
-            started_at=self._started_at,
-            ready=not self.stopping and bool(services["runner"]),
-            stopping=self.stopping,
+            started_at=self._started_at if own is None else own.started_at,
+            ready=not stopping and bool(services["runner"]),
+            stopping=stopping,
             pipelines=len(self._access.directory.names()),
             version=__version__,
             grpc_port=self._ports.grpc,
             runners=len(services["runner"]),
             checkers=len(services["checker"]),
+            listen=self._ports.http,
+            # Whoever asks is under way, too.
+            idle=not busy and self.attention.under_way <= 1,
+            idle_s=self._config.idle_s,
+            ttl_expires_at=None if own is None else own.ttl_expires_at,
         )
 
-    def answer(self) -> dict[str, Any]:
-        """The engine as REST gives it."""
-        return {
-            **to_value(self.message()),
-            "listen": self._ports.http,
-            "idle_s": self._config.idle_s,
-            "ttl_expires_at": None,
-        }
+    async def stop(self) -> pipo_pb2.StopEngineReply:
+        """Asks the engine to drain its pipelines and end; answers at once.
+
+        Raises: InvalidState, where no engine runs these services; as `ask_to_stop`.
+        """
+        going = await asyncio.to_thread(engine.going, self._home)
+        asked = await asyncio.to_thread(engine.ask_to_stop, self._home)
+        if asked is None:
+            raise InvalidState(
+                "these services run by themselves, and no engine is there to stop",
+                hint="stop them where they were started, such as with docker compose stop;"
+                " pipo stop NAME drains a pipeline",
+            )
+        return pipo_pb2.StopEngineReply(
+            stopped=True,
+            already=asked.stopping,
+            draining=going.attached,
+            detached=going.detached,
+        )
+
+    def _embedded(self) -> engine.Engine | None:
+        """The engine that this gateway is a service of."""
+        return engine.read(self._home) if self._id == engine.INSTANCE else None

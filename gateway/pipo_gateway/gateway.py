@@ -33,6 +33,8 @@ from pipo_gateway.rest.routes import routes
 # What requests under way get at a stop before they are told that they are not answered.
 GRACE_S = 3.0
 CLOSE_S = 2.0
+# Probes and scrapers ask for ever; they keep no engine awake.
+UNATTENDED = ("/healthz", "/metrics")
 
 
 class Gateway:
@@ -121,9 +123,12 @@ class Gateway:
         await self._access.close()
 
     async def _page(self, request: web.BaseRequest, target: str) -> Answer:
-        if self._router is None:
+        if self._router is None or self._engine is None:
             return refusal(Unavailable("the gateway is starting", hint="try again in a moment"))
-        return await self._router.answer(request, target)
+        if target.startswith(UNATTENDED):
+            return await self._router.answer(request, target)
+        with self._engine.attention.given():
+            return await self._router.answer(request, target)
 
     async def _doors(self) -> Doors:
         admin = tokens.admin_token(self._home)

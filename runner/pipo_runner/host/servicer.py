@@ -26,7 +26,7 @@ class Pipelines(Protocol):
 
     async def restart(self, name: str, asked: Asked = ...) -> Supervised: ...
 
-    async def adopt(self) -> None: ...
+    async def adopt(self, attach: Sequence[str] = ()) -> None: ...
 
 
 class RunnerServicer(runner_pb2_grpc.RunnerServicer):
@@ -60,7 +60,7 @@ class RunnerServicer(runner_pb2_grpc.RunnerServicer):
     async def Adopt(
         self, request: runner_pb2.AdoptRequest, context: Any
     ) -> pipo_pb2.ListPipelinesReply:
-        await self._pipelines.adopt()
+        await self._pipelines.adopt(request.attach)
         return self._list()
 
     def _list(self) -> pipo_pb2.ListPipelinesReply:

@@ -366,6 +366,17 @@ class Supervised:
             )
         return True
 
+    async def attach(self) -> None:
+        """From now on it ends with its services, as if it had not been started detached.
+
+        Raises: PipoError, if the home cannot be written; then nothing has changed.
+        """
+        await self._steady.wait()
+        if self._detached:
+            options = {key: said for key, said in self.wish.options.items() if key != "detached"}
+            self._say(options=options, state=self.state)
+            _log.info("attached", action="pipeline.attach", pipeline=self.name)
+
     def suspend(self) -> None:
         """Begins the end of this host: own processes suspend, detached and adopted ones are let go."""
         self._suspending = True

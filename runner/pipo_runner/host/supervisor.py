@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from pipo.errors import BadRequest, InvalidState, PipoError, Unavailable
-from pipo.home import Home, PipelineHome, desired, leases, ports, registry
+from pipo.home import Home, PipelineHome, desired, engine, leases, ports, registry
 from pipo.home import sent as sent_texts
 from pipo.home.desired import Desired
 from pipo.home.leases import Lease
@@ -117,14 +117,17 @@ class Supervisor:
         await asyncio.shield(renewed)
         return ours
 
-    async def adopt(self) -> None:
-        """Looks now at every pipeline of the home, and acts."""
+    async def adopt(self, attach: Sequence[str] = ()) -> None:
+        """Looks now at every pipeline of the home, and acts; those named are detached no more."""
         async with self._scanning:
             orphans = []
             for name in adoption.names(self._out.home):
                 if name not in self._supervised and not self._suspending:
                     orphans += await self._consider(name)
             self._take_part(orphans)
+            for one in self.supervised:
+                if one.name in attach:
+                    await one.attach()
             await asyncio.gather(*(one.probe() for one in self.supervised))
 
     async def suspend(self, timeout_s: float) -> None:
@@ -169,6 +172,12 @@ class Supervisor:
     def _refuse_while_suspending(self) -> None:
         if self._suspending:
             raise Unavailable("this runner is stopping", hint="try again when it is back")
+        if self._engine_stops():
+            raise _engine_stopping("NAME")
+
+    def _engine_stops(self) -> bool:
+        """Whether the engine that this host is a part of has begun to end (edge 445)."""
+        return self._out.runner_id == engine.INSTANCE and engine.stopping(self._out.home)
 
     async def _resolved(self, target: str | Sent, asked: Asked) -> Target:
         found = await asyncio.to_thread(self._out.resolve, target)
@@ -196,6 +205,12 @@ class Supervisor:
             holder = leases.holder(files.claim)
             raise _already(name, f"supervised by {holder or 'another runner'}")
         before = desired.read(files)
+        if self._engine_stops():
+            # It may have looked at the claims already, and would leave this one undrained.
+            claim.release()
+            if before is None:
+                _forget(files)
+            raise _engine_stopping(name)
         last = before or Desired("stopped", "")
         wish = replace(last, file=found.file, options=options(found, last.options))
         one = self._supervise(name, wish, claim)
@@ -367,6 +382,13 @@ def _listening(home: Home, name: str) -> int | None:
     """The port that a pipeline serves itself on now."""
     entry = registry.read(home, name)
     return None if entry is None else entry.listen
+
+
+def _engine_stopping(name: str) -> Unavailable:
+    return Unavailable(
+        "the engine is stopping, and starts nothing more",
+        hint=f"once it has ended: pipo start {name} brings up a new one",
+    )
 
 
 def _already(name: str, where: str) -> InvalidState:

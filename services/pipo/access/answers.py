@@ -26,6 +26,22 @@ _OF_THE_RUNNER = (
 )
 
 
+def engine(reply: pipo_pb2.Engine) -> Answer:
+    return to_value(reply)
+
+
+def engine_stopped(reply: pipo_pb2.StopEngineReply) -> Answer:
+    return to_value(reply)
+
+
+def runners(reply: pipo_pb2.ListRunnersReply) -> Answer:
+    return to_value(reply)
+
+
+def attached(reply: pipo_pb2.AttachReply) -> Answer:
+    return to_value(reply)
+
+
 def pipelines(reply: pipo_pb2.ListPipelinesReply) -> Answer:
     return {"pipelines": [entry(info) for info in reply.pipelines]}
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -116,6 +116,19 @@ class Hosts:
             reply: pipo_pb2.StopReply = await stub.Stop(request, timeout=STOP_TIMEOUT_S)
             return reply
 
+    async def adopt(self, detached_no_more: Sequence[str]) -> None:
+        """Has every host look for what it can take over, and attach the pipelines named.
+
+        Raises: Unavailable, if no host runs, or one does not answer.
+        """
+        alive = self._alive()
+        if not alive:
+            raise no_host()
+        request = runner_pb2.AdoptRequest(attach=detached_no_more)
+        for host in alive:
+            async with self._calling(host) as stub:
+                await stub.Adopt(request, timeout=STOP_TIMEOUT_S)
+
     def supervising(self, name: str) -> ServiceEntry | None:
         """The host that holds the claim of a pipeline, whoever started its process."""
         return self.supervisors()(name)
@@ -144,10 +157,7 @@ class Hosts:
     async def _least_loaded(self) -> ServiceEntry:
         alive = self._alive()
         if not alive:
-            raise Unavailable(
-                "no runner host is running",
-                hint="pipo run PATH… or pipo engine start brings one up; in containers, start the runner service",
-            )
+            raise no_host()
         answered = await self._answering()
         if not answered:
             ids = ", ".join(host.id for host in alive)
@@ -183,3 +193,11 @@ class Hosts:
                 yield RunnerStub(channel)  # type: ignore[misc]
         finally:
             await channel.close()
+
+
+def no_host() -> Unavailable:
+    """Nobody is there to supervise anything."""
+    return Unavailable(
+        "no runner host is running",
+        hint="pipo run PATH… or pipo engine start brings one up; in containers, start the runner service",
+    )

@@ -49,7 +49,7 @@ class Routing:
         self.require(name)
         peer = await self.running(name)
         if peer is None:
-            raise self._absent(name)
+            raise self.absent(name)
         return peer
 
     async def running(self, name: str) -> Peer | None:
@@ -96,7 +96,7 @@ class Routing:
         answer = await self.try_ask(name, call)
         return answer if answer is not None else await otherwise()
 
-    def _absent(self, name: str) -> PipoError:
+    def absent(self, name: str) -> PipoError:
         """Why nobody answers for a pipeline that the home knows."""
         wanted = self._directory.desired(name)
         state = wanted.state if wanted is not None else "stopped"

@@ -588,7 +588,6 @@ async def test_routes(client: aiohttp.ClientSession, pipeline: FakePipeline) -> 
 @pytest.mark.parametrize(
     ("path", "operation"),
     [
-        ("/api/engine/stop", "engine stop"),
         (f"{ONE}/proposals", "proposals"),
     ],
 )
