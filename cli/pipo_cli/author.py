@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import select
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,6 +23,7 @@ from pipo_cli.settings import Settings, global_options, pass_settings, plain
 
 SUFFIX = ".pipo"
 SKIPPED_FOLDERS = {"node_modules", "__pycache__"}
+PIPE_WAIT_S = 10.0
 
 
 @click.command()
@@ -110,14 +113,34 @@ def _text(file: Path) -> str:
 def read(file: Path) -> bytes:
     """A pipeline file's bytes, no more than it takes to see that it is too large.
 
-    Raises: BadRequest, when it cannot be read.
+    A pipe is read to its end, as what a shell puts in a file's place.
+    Raises: BadRequest, when it cannot be read, or a pipe says nothing for PIPE_WAIT_S.
     """
     try:
-        with file.open("rb") as opened:
+        # A pipe without a writer would hold up the opening itself.
+        with open(file, "rb", buffering=0, opener=_without_waiting) as opened:
             # A device has no end.
-            return opened.read(BYTES_LIMIT + 1)
+            return _read(opened, file, BYTES_LIMIT + 1)
     except OSError as error:
         raise BadRequest(f"cannot read {file}: {error.strerror}") from error
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
+
+
+def _read(opened: io.RawIOBase, file: Path, most: int) -> bytes:
+    content = bytearray()
+    while len(content) < most:
+        piece = opened.read(most - len(content))
+        if piece is None:
+            if not select.select([opened], [], [], PIPE_WAIT_S)[0]:
+                raise BadRequest(f"nothing comes from the pipe {file}", hint="name a file")
+        elif not piece:
+            break
+        else:
+            content += piece
+    return bytes(content)
 
 
 def _not_text(error: UnicodeDecodeError) -> Finding:

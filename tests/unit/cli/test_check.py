@@ -12,6 +12,7 @@ import click
 import pytest
 
 from pipo.errors import NotFound
+from pipo_cli import author
 from pipo_cli.author import pipeline_files
 from pipo_cli.failures import BrokenFile
 from pipo_cli.main import main
@@ -59,7 +60,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_examples_pass(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", str(EXAMPLES)]) == 0
-    files = ("heartbeat", "people-intake", "signups")
+    files = ("heartbeat", "people-intake", "signup-intake", "signup-store", "signups")
     assert capsys.readouterr().out == "".join(f"{EXAMPLES}/{f}.pipo  ok\n" for f in files)
 
 
@@ -179,6 +180,31 @@ def test_what_has_no_end_is_too_large(
         file.write_text("é" * size)
     assert main(["check", str(file)]) == 1
     assert "the file is larger than 1 MiB" in capsys.readouterr().out
+
+
+def test_a_pipe_is_read_to_its_end_and_waits_for_nobody(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    assert main(["check", str(pipe)]) == 1
+    assert "the file is empty" in capsys.readouterr().out
+
+    with open(os.open(pipe, os.O_RDWR), "w") as writer:
+        writer.write(GOOD)
+        writer.flush()
+        monkeypatch.setattr(author, "PIPE_WAIT_S", 0.05)
+        assert main(["check", str(pipe)]) == 1
+        assert "nothing comes from the pipe" in capsys.readouterr().err
+
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    writing = os.open(pipe, os.O_WRONLY)
+    os.write(writing, GOOD.encode())
+    os.close(writing)
+    try:
+        assert main(["check", str(pipe)]) == 0
+    finally:
+        os.close(reader)
 
 
 def test_a_file_of_several_names_is_checked_once(
