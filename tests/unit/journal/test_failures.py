@@ -9,6 +9,7 @@ import apsw
 import pytest
 
 from pipo.errors import Unavailable
+from pipo.journal import statements
 from pipo.journal.sqlite_journal import Fenced, JournalFailed
 from tests.unit.journal.conftest import open_quick
 from tests.unit.journal.file_layer import FailAt, layer
@@ -76,6 +77,41 @@ async def test_a_writer_that_was_replaced_is_fenced(tmp_path: Path) -> None:
     await frozen.close(clean=True)
     await second.commit(accepted(4))
     await second.close(clean=True)
+
+
+async def answers_after_being_replaced(folder: Path) -> bool:
+    """Whether a writer that was frozen and replaced still calls a packet accepted."""
+    frozen = open_quick(folder)
+    await frozen.commit(version())
+    second = open_quick(folder)
+    try:
+        await frozen.commit(accepted(1))
+        return True
+    except JournalFailed:
+        return False
+    finally:
+        await frozen.close(clean=False)
+        await second.close(clean=False)
+
+
+@pytest.mark.parametrize("guarded", [True, False])
+async def test_the_epoch_is_the_guard_of_every_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, guarded: bool
+) -> None:
+    """And the negative control: without it, the writer answers for what its successor never saw."""
+    if not guarded:
+        unfenced = tuple(
+            one.replace(f"{statements._FENCE.strip()};", "") for one in statements.PROGRAMS
+        )
+        assert unfenced != statements.PROGRAMS
+        monkeypatch.setattr(statements, "PROGRAMS", unfenced)
+    assert await answers_after_being_replaced(tmp_path) is not guarded
+
+
+def test_no_program_is_without_the_guard() -> None:
+    programs = [one for one in statements.PROGRAMS if "TRIGGER" in one]
+    assert programs
+    assert all(statements._FENCE.strip() in one for one in programs)
 
 
 async def test_a_fenced_writer_does_not_call_the_run_orderly(tmp_path: Path) -> None:
