@@ -1,39 +1,30 @@
-"""The background stack: what `pipo start` brings up when no gateway answers.
+"""Bringing the background engine up: `pipo engine start`, and each command that needs one.
 
-The starter waits on a pipe for one line of JSON: where the gateway is, or why it is
-not. The stack then runs in a session of its own until it is signalled, or has had
-nothing to do for `engine.idle`.
+The starter waits on a pipe for one line of JSON: where the gateway is, or why it is not.
+The process itself is engine_process.py.
 """
 
 from __future__ import annotations
 
-import argparse
-import asyncio
 import json
 import os
 import select
-import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Callable
 from typing import Any
 
-from pipo.clock import Clock, SystemClock
-from pipo.errors import Conflict, PipoError, Unavailable
-from pipo.home import Home, home_from, leases
-from pipo.home import config as configuration
+from pipo.clock import Clock
+from pipo.errors import Conflict, Unavailable
+from pipo.home import Home, engine, leases
 from pipo.home.config import Config
-from pipo_cli import embedded, stack
-from pipo_cli.embedded import Supervisor
 from pipo_cli.gateway import error_of
-from pipo_cli.lines import worth_showing
 
 # On top of engine.start_timeout: the interpreter's own start, and leftovers that are waited for.
 SPARE_S = 30.0
-IDLE_LOOK_S = 10.0
 LOOK_EVERY_S = 0.2
-LOG = "stack.log"
+LOG = "engine.log"
 LOG_BYTES_MAX = 16 * 1024 * 1024
 
 
@@ -43,7 +34,7 @@ def ensure(home: Home, config: Config, *, answers: Callable[[], bool], clock: Cl
     A stack that somebody else is starting is waited for.
     Raises: PipoError, as `bring_up`; Unavailable, if the other stack does not answer in time.
     """
-    lease = home.services / stack.LEASE
+    lease = engine.lease(home)
     deadline = clock.monotonic() + config.start_timeout_s + SPARE_S
     pause = threading.Event()
     while True:
@@ -51,13 +42,13 @@ def ensure(home: Home, config: Config, *, answers: Callable[[], bool], clock: Cl
             try:
                 return bring_up(home, config)
             except Conflict:
-                # Somebody was quicker, or the port is taken.
+                # Somebody was quicker, or a port is taken.
                 if leases.holder(lease) is None:
                     raise
         elif clock.monotonic() >= deadline:
             raise Unavailable(
-                f"the stack of {home.root} runs, but its gateway does not answer",
-                hint=f"its log says more: {home.service_logs / LOG}",
+                f"the engine of {home.root} runs, but its gateway does not answer",
+                hint=f"it may be ending; its log says more: {home.service_logs / LOG}",
             )
         if answers():
             return None
@@ -77,7 +68,7 @@ def bring_up(home: Home, config: Config) -> str:
     try:
         with open(log, "ab") as output:
             process = subprocess.Popen(
-                _command(home, theirs),
+                _command(home, theirs, config),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -100,112 +91,11 @@ def bring_up(home: Home, config: Config) -> str:
     raise Unavailable("the background stack did not come up", hint=f"its log says more: {log}")
 
 
-async def serve(home: Home, config: Config, ready_fd: int, clock: Clock) -> None:
-    """Runs the stack until a signal or until it was idle long enough.
-
-    Raises: PipoError, if it does not come up; the starter has been told.
-    """
-    ended = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, ended.set)
-    starter = _Starter(ready_fd)
-    try:
-        lease = await stack.claim(home, config, clock)
-        try:
-            await _supervise(home, config, starter, ended, clock)
-        finally:
-            lease.release()
-    except PipoError as error:
-        starter.tell({"error": error.message, "hint": error.hint, "code": error.code})
-        raise
-    finally:
-        starter.close()
-
-
-async def _supervise(
-    home: Home, config: Config, starter: _Starter, ended: asyncio.Event, clock: Clock
-) -> None:
-    failure: PipoError | None = None
-    supervisor = Supervisor(
-        embedded.services(home),
-        environment=stack.environment(os.environ, config),
-        policy=config.restart,
-        stop_timeout_s=config.stop_timeout_s,
-        clock=clock,
-        say=_log,
-        heard=_service_said,
-    )
-    async with asyncio.TaskGroup() as group:
-        group.create_task(supervisor.run(), name="supervisor")
-        try:
-            gateway = await stack.ready(home, config, supervisor, clock)
-            starter.tell({"url": gateway.url})
-            starter.close()
-            await _until_idle(home, config, ended, clock)
-        except PipoError as error:
-            failure = error
-        finally:
-            supervisor.stop()
-    if failure is not None:
-        raise failure
-
-
-async def _until_idle(home: Home, config: Config, ended: asyncio.Event, clock: Clock) -> None:
-    """Returns at the first signal, or once no pipeline ran for `engine.idle`."""
-    busy_at = clock.monotonic()
-    while not ended.is_set():
-        if stack.busy(home):
-            busy_at = clock.monotonic()
-        elif clock.monotonic() - busy_at >= config.idle_s:
-            _log(f"nothing to do for {config.idle_s:g}s (engine.idle); stopping")
-            return
-        try:
-            async with asyncio.timeout(min(IDLE_LOOK_S, config.idle_s)):
-                await ended.wait()
-        except TimeoutError:
-            continue
-
-
-class _Starter:
-    """The `pipo start` that waits for word of us."""
-
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
-
-    def tell(self, words: dict[str, Any]) -> None:
-        if self._fd >= 0:
-            try:
-                os.write(self._fd, json.dumps(words).encode() + b"\n")
-            except OSError:
-                _log("the command that started this stack is gone")
-
-    def close(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
-
-
-def main() -> int:
-    """The process behind `bring_up`."""
-    parser = argparse.ArgumentParser(prog="pipo_cli.background", description=__doc__)
-    parser.add_argument("--home", required=True)
-    parser.add_argument("--ready-fd", required=True, type=int)
-    given = parser.parse_args()
-    home = home_from(given.home)
-    try:
-        home.ensure()
-        config = configuration.load(home)
-        asyncio.run(serve(home, config, given.ready_fd, SystemClock()))
-    except PipoError as error:
-        _log(f"error: {error.message}")
-        return 1
-    return 0
-
-
-def _command(home: Home, ready_fd: int) -> list[str]:
-    words = ["--home", str(home.root), "--ready-fd", str(ready_fd)]
-    return [sys.executable, "-m", "pipo_cli.background", *words]
+def _command(home: Home, ready_fd: int, config: Config) -> list[str]:
+    """What the starter's options and settings decided stands; all else is read anew."""
+    words = ["--home", str(home.root), "--ready-fd", str(ready_fd), "--listen", str(config.listen)]
+    ttl = [] if config.ttl_s is None else ["--ttl-s", repr(config.ttl_s)]
+    return [sys.executable, "-m", "pipo_cli.engine_process", *words, *ttl]
 
 
 def _heard(fd: int, timeout_s: float) -> dict[str, Any]:
@@ -219,16 +109,3 @@ def _heard(fd: int, timeout_s: float) -> dict[str, Any]:
         text += piece
     found: dict[str, Any] = json.loads(text)
     return found
-
-
-def _service_said(kind: str, line: str) -> None:
-    if worth_showing(line):
-        _log(f"{kind} | {line}")
-
-
-def _log(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

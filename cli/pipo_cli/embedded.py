@@ -20,12 +20,11 @@ from dataclasses import dataclass
 
 from pipo.clock import Clock
 from pipo.home import Home
+from pipo.home.engine import INSTANCE
 from pipo.home.settings import Restart
 from pipo_cli.lines import Lines, level
 from pipo_cli.restarts import Restarts
 
-# The instance name of every service of an embedded stack; there is one such stack in a home.
-INSTANCE = "embedded"
 # A service gets engine.stop_timeout for its stop; this comes on top before it is killed.
 KILL_GRACE_S = 3.0
 LAST_WORDS_S = 1.0

@@ -16,13 +16,14 @@ from typing import Any, TypeVar
 
 from pipo.clock import Clock
 from pipo.errors import Conflict, InvalidPipeline, InvalidState, PipoError
-from pipo.home import Home
+from pipo.home import Home, engine
 from pipo.home.config import Config
 from pipo_cli import embedded, stack
 from pipo_cli.draining import Draining
 from pipo_cli.embedded import Supervisor
 from pipo_cli.failures import BrokenFile
 from pipo_cli.gateway import Gateway
+from pipo_cli.life import Life
 from pipo_cli.lines import level, worth_showing
 from pipo_cli.names import own_name
 from pipo_cli.render.tables import printable
@@ -81,7 +82,9 @@ async def run(
     screen = Screen()
     try:
         lease = await stack.claim(home, config, clock)
+        life = Life(home, config, clock, foreground=True)
         try:
+            life.begin()
             supervisor = Supervisor(
                 embedded.services(home),
                 environment=stack.environment(os.environ, config, env_allow),
@@ -91,9 +94,10 @@ async def run(
                 say=screen.err,
                 heard=lambda kind, line: _service_said(screen, kind, line),
             )
-            run_ = Foreground(home, config, files, supervisor, screen, end, clock)
+            run_ = Foreground(home, config, files, supervisor, life, screen, end, clock)
             await run_.run()
         finally:
+            life.close()
             lease.release()
     finally:
         screen.close(CLOSE_TIMEOUT_S)
@@ -110,6 +114,7 @@ class Foreground:
         config: Config,
         files: Sequence[str],
         supervisor: Supervisor,
+        life: Life,
         screen: Screen,
         end: _End,
         clock: Clock,
@@ -118,6 +123,7 @@ class Foreground:
         self._config = config
         self._files = files
         self._supervisor = supervisor
+        self._life = life
         self._screen = screen
         self._end = end
         self._clock = clock
@@ -125,6 +131,7 @@ class Foreground:
         self._started: list[dict[str, Any]] = []
         self._starting: str | None = None
         self._failed: PipoError | None = None
+        self._whole = False
         self._tails: dict[str, Tail] = {}
 
     async def run(self) -> None:
@@ -134,6 +141,7 @@ class Foreground:
             async with asyncio.TaskGroup() as group:
                 children = group.create_task(self._supervisor.run(), name="supervisor")
                 follower = group.create_task(self._follow(), name="logs")
+                over = group.create_task(self._until_over(), name="life of the engine")
                 try:
                     await self._start_up()
                     await self._end.asked.wait()
@@ -144,6 +152,7 @@ class Foreground:
                 finally:
                     await self._shut_down(children)
                     follower.cancel()
+                    over.cancel()
         finally:
             self._print_new()
             for tail in self._tails.values():
@@ -157,6 +166,7 @@ class Foreground:
         self._gateway = await self._unless_ended(
             stack.ready(self._home, self._config, self._supervisor, self._clock)
         )
+        self._life.ready()
         for file in self._files:
             self._starting = file
             try:
@@ -245,19 +255,33 @@ class Foreground:
             return []
         return [] if entry is None else [dict(entry)]
 
+    async def _until_over(self) -> None:
+        """`pipo engine stop` and the end of the engine's ttl are an end of everything that runs."""
+        why = await self._life.over()
+        self._whole = True
+        words = "asked to stop" if why == "asked" else "the engine's ttl is over"
+        self._screen.err(words)
+        self._end.asked.set()
+
     async def _shut_down(self, children: asyncio.Task[None]) -> None:
         """The end.
 
-        1. The pipelines that this run started drain, or stop at once at a second signal.
-        2. The services get SIGTERM: pipelines of others that they supervise are suspended.
-        3. What does not end in time is killed.
+        1. No start is taken any more.
+        2. The pipelines that this run started drain, or stop at once at a second signal; all
+           attached ones where the engine is to end.
+        3. The services get SIGTERM: pipelines of others that they supervise are suspended.
+        4. What does not end in time is killed.
         """
+        self._life.stopping()
         names = [str(entry["name"]) for entry in self._started]
+        if self._whole:
+            names = [*engine.going(self._home).attached]
         if names and not self._end.twice.is_set():
             self._screen.err(f"draining {', '.join(names)}; Ctrl-C again stops at once")
-        if names and self._gateway is not None:
+        if self._gateway is not None:
             draining = Draining(self._gateway, self._end.twice, self._screen, self._clock)
-            await draining.all(names)
+            await (draining.attached(self._home) if self._whole else draining.all(names))
+        stack.forget_crashed(self._home)
         self._supervisor.stop()
         hurry = asyncio.create_task(self._end.twice.wait(), name="second signal")
         try:

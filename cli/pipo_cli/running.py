@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pipo.clock import SystemClock
-from pipo.errors import BadRequest, Internal, InvalidPipeline, InvalidState, NotFound
+from pipo.errors import Internal, InvalidPipeline, InvalidState, NotFound
 from pipo.home.ports import PORT_HINT, PORT_MAX
+from pipo_cli import on_demand
 from pipo_cli.failures import BrokenFile
 from pipo_cli.gateway import error_of
-from pipo_cli.progress import progress
 from pipo_cli.render import findings
 from pipo_cli.settings import Settings, global_options, pass_settings
 
@@ -102,11 +102,7 @@ def start(
     settings: Settings, target: str, ttl: str | None, listen: int | None, detached: bool | None
 ) -> None:
     """Start a pipeline in the background, and the background stack when none runs."""
-    if settings.no_engine:
-        raise BadRequest(
-            "pipo start needs the engine, and --no-engine does without one",
-            hint="leave --no-engine out, or use `pipo run FILE`",
-        )
+    on_demand.refuse_without(settings, "pipo start", ", or use `pipo run FILE`")
     from pipo.rpc.stubs import pipo_pb2
     from pipo_cli.answers import answer
 
@@ -114,9 +110,9 @@ def start(
     file = _file_of(target)
     if file is not None:
         _checked([target], settings)
-    if file is None and not _stack_is_up(settings):
+    if file is None and not on_demand.is_up(settings):
         _require(settings, target)
-    patience_s = settings.config.start_timeout_s if _bring_up_stack(settings) else 0.0
+    patience_s = settings.config.start_timeout_s if on_demand.for_command(settings) else 0.0
     request = pipo_pb2.StartRequest(
         target=target if file is None else str(file.absolute()),
         ttl=ttl,
@@ -309,40 +305,6 @@ def _require(settings: Settings, name: str) -> None:
     directory = Directory(settings.home, SystemClock())
     if not directory.exists(name):
         raise directory.unknown(name)
-
-
-def _bring_up_stack(settings: Settings) -> bool:
-    """Makes sure that a gateway answers; whether none did before.
-
-    Raises: PipoError, with the reason why the stack did not come up.
-    """
-    from pipo_cli import background
-
-    if _stack_is_up(settings):
-        return False
-    with progress(settings, "starting the gateway, the runner and the checker"):
-        url = background.ensure(
-            settings.home,
-            settings.config,
-            answers=lambda: _stack_is_up(settings),
-            clock=SystemClock(),
-        )
-    if url is not None and not settings.json:
-        click.echo(f"started the background stack: {url}", err=True)
-    return True
-
-
-def _stack_is_up(settings: Settings) -> bool:
-    """Whether a gateway answers, and none of its stack is still on its way up."""
-    from pipo.home import engine, leases
-    from pipo_cli.client import find_gateway
-
-    found = find_gateway(settings)
-    if found is None:
-        return False
-    _, health = found
-    embedded = leases.holder(engine.lease(settings.home)) is not None
-    return not embedded or bool((health.get("services") or {}).get("runner"))
 
 
 def _checked(paths: Sequence[str], settings: Settings) -> list[str]:

@@ -1,4 +1,4 @@
-"""The stack of a home as its supervisor sees it: claimed, ready, idle."""
+"""The stack of a home as its supervisor sees it: claimed, ready, busy or not."""
 
 from __future__ import annotations
 
@@ -7,19 +7,17 @@ from collections.abc import Mapping
 
 from pipo.clock import Clock
 from pipo.errors import Conflict, Unavailable
-from pipo.home import Home, desired, leases, registry
+from pipo.home import Home, desired, engine, leases, registry
 from pipo.home.config import Config
+from pipo.home.engine import INSTANCE
 from pipo.home.leases import Lease
 from pipo_cli import gateway as gateways
 from pipo_cli import ports
-from pipo_cli.embedded import INSTANCE, KILL_GRACE_S, Supervisor, how
+from pipo_cli.embedded import KILL_GRACE_S, Supervisor, how
 from pipo_cli.gateway import Gateway
 from pipo_cli.threads import beside
 
-LEASE = "stack.lease"
 POLL_S = 0.1
-# A pipeline that ended like this is not started again by anybody.
-GIVEN_UP = {"crashed", "failed", "completed", "stopped"}
 
 
 async def claim(home: Home, config: Config, clock: Clock) -> Lease:
@@ -28,13 +26,13 @@ async def claim(home: Home, config: Config, clock: Clock) -> Lease:
     Services of a supervisor that was killed are on their way out: they are waited for.
     Raises: Conflict, naming who runs already or who holds the port.
     """
-    path = home.services / LEASE
+    path = engine.lease(home)
     lease = Lease.try_acquire(path, clock=clock)
     if lease is None:
         raise Conflict(
-            f"a stack runs already for {home.root} ({leases.holder(path) or 'another process'})",
+            f"an engine runs already for {home.root} ({leases.holder(path) or 'another process'})",
             hint="start pipelines in it with `pipo start FILE`;"
-            " a second stack needs --home and --listen of its own",
+            " a second engine needs --home and --listen of its own",
         )
     try:
         await _leftovers_gone(home, config, clock)
@@ -87,21 +85,26 @@ async def ready(home: Home, config: Config, supervisor: Supervisor, clock: Clock
     raise _not_up(home, missing, f"the {missing} did not come up {limit}")
 
 
-def busy(home: Home) -> bool:
-    """Whether a pipeline runs here, or is to be started again."""
-    for name in home.pipeline_names():
-        pipeline = home.pipeline(name)
-        if leases.holder(pipeline.lease) is not None:
-            return True
+def quiet_s(gateway: Gateway) -> float | None:
+    """How long nobody has used the gateway's API; None when it does not answer."""
+    health = gateway.health()
+    found = None if health is None else health.get("quiet_ms")
+    return found / 1000 if isinstance(found, int | float) else None
+
+
+def forget_crashed(home: Home) -> None:
+    """Removes the registry entries of pipelines that crashed for good; they stay crashed (edge 448)."""
+    for entry in registry.entries(home):
+        pipeline = home.pipeline(entry.pipeline)
         wanted = desired.read(pipeline)
-        if wanted is not None and wanted.desired == "running" and wanted.state not in GIVEN_UP:
-            return True
-    return False
+        crashed = wanted is not None and wanted.state == "crashed"
+        if crashed and leases.holder(pipeline.lease) is None:
+            registry.remove(home, entry.pipeline)
 
 
 async def _leftovers_gone(home: Home, config: Config, clock: Clock) -> None:
     deadline = clock.monotonic() + config.stop_timeout_s + KILL_GRACE_S
-    while any(s.id == INSTANCE for s in registry.services(home)):
+    while any(s.id == INSTANCE and s.kind != engine.KIND for s in registry.services(home)):
         if clock.monotonic() >= deadline:
             return
         await asyncio.sleep(POLL_S)

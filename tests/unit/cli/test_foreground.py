@@ -13,8 +13,10 @@ import pytest
 
 from pipo.clock import SystemClock
 from pipo.errors import InvalidState, PipoError, Unavailable
-from pipo.home import Home
+from pipo.home import Home, desired
 from pipo.home.config import Config
+from pipo.home.desired import Desired
+from pipo.home.leases import Lease
 from pipo_cli import draining, foreground, stack
 from pipo_cli.failures import BrokenFile
 from pipo_cli.foreground import Foreground
@@ -112,6 +114,23 @@ class Pipelines:
         }
 
 
+class AnyLife:
+    """An engine's life that ends when the test says so."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+        self.over_: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    def ready(self) -> None:
+        self.said.append("ready")
+
+    def stopping(self) -> None:
+        self.said.append("stopping")
+
+    async def over(self) -> str:
+        return await asyncio.shield(self.over_)
+
+
 class Run:
     """One `pipo run` in a test."""
 
@@ -121,12 +140,14 @@ class Run:
         self.pipelines = pipelines
         self.screen = Printed()
         self.children = Children()
+        self.life = AnyLife()
         self.end = foreground._End()
         self.subject = Foreground(
             self.home,
             Config(),
             files,
             self.children,  # type: ignore[arg-type]
+            self.life,  # type: ignore[arg-type]
             self.screen,
             self.end,
             SystemClock(),
@@ -437,3 +458,38 @@ async def test_nothing_that_starts_is_a_failed_run(
     async with running(tmp_path, pipelines, "/work/x.pipo", "/work/y.pipo") as (_, task):
         with pytest.raises(PipoError, match="damaged"):
             await task
+
+
+@pytest.mark.parametrize("why", ["asked", "ttl"])
+async def test_the_engines_end_drains_what_others_started_too(
+    tmp_path: Path, pipelines: Pipelines, url: str, why: str
+) -> None:
+    """L025: every pipeline that the engine runs, not only those of this `pipo run`."""
+    async with running(tmp_path, pipelines, "/work/x.pipo") as (run, task):
+        await run.until(lambda: run.says("Ctrl-C drains"))
+        assert run.life.said == ["ready"]
+        run.home.pipeline("y").ensure()
+        claim = Lease.acquire(run.home.pipeline("y").claim, clock=SystemClock())
+        run.life.over_.set_result(why)
+        await run.until(lambda: "POST /api/pipelines/y/stop" in pipelines.asked())
+        assert run.life.said == ["ready", "stopping"]
+        assert run.children.told == []
+        claim.release()
+        await task
+        assert run.says("draining y; Ctrl-C again stops at once")
+        assert run.screen.errs[-1] == "stopped"
+
+
+async def test_detached_pipelines_stay_at_the_engines_end(
+    tmp_path: Path, pipelines: Pipelines, url: str
+) -> None:
+    """L026."""
+    async with running(tmp_path, pipelines, "/work/x.pipo") as (run, task):
+        await run.until(lambda: run.says("Ctrl-C drains"))
+        files = run.home.pipeline("y")
+        desired.write(files, Desired("running", "/work/y.pipo", {"detached": True}))
+        lease = Lease.acquire(files.lease, clock=SystemClock())
+        run.life.over_.set_result("asked")
+        await task
+        lease.release()
+        assert not any("/y/stop" in asked for asked in pipelines.asked())

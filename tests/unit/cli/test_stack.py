@@ -1,4 +1,4 @@
-"""Claiming a home, waiting for the services, and having nothing to do."""
+"""Claiming a home, waiting for the services, and what an end leaves."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ import pytest
 
 from pipo.clock import SystemClock
 from pipo.errors import Conflict, Unavailable
-from pipo.home import Home, desired
+from pipo.home import Home, desired, engine, registry
 from pipo.home.config import Config
 from pipo.home.desired import Desired
+from pipo.home.engine import Engine
 from pipo.home.leases import Lease
+from pipo.home.registry import Entry
 from pipo_cli import stack
 from pipo_cli.gateway import Gateway
 from tests.stack import free_ports
@@ -51,7 +53,7 @@ async def test_one_stack_in_a_home(home: Home) -> None:
     lease = await stack.claim(home, config, CLOCK)
     with pytest.raises(Conflict) as refused:
         await stack.claim(home, config, CLOCK)
-    assert f"a stack runs already for {home.root} (pid {os.getpid()}" in refused.value.message
+    assert f"an engine runs already for {home.root} (pid {os.getpid()}" in refused.value.message
     assert "pipo start FILE" in refused.value.hint
     lease.release()
     (await stack.claim(home, config, CLOCK)).release()
@@ -107,15 +109,35 @@ def test_where_the_gateway_answers(home: Home, bind: str, url: str) -> None:
     assert stack.gateway_of(home, Config(bind=bind)).url == url
 
 
-def test_busy_while_a_pipeline_runs_or_will(home: Home) -> None:
-    assert not stack.busy(home)
-    pipeline = home.pipeline("x")
-    desired.write(pipeline, Desired("running", "/x.pipo", state="backoff"))
-    assert stack.busy(home)
-    desired.write(pipeline, Desired("running", "/x.pipo", state="crashed"))
-    assert not stack.busy(home)
-    lease = Lease.acquire(pipeline.lease, clock=CLOCK)
-    assert stack.busy(home)
+async def test_what_is_left_of_a_killed_engine_is_no_service_to_wait_for(home: Home) -> None:
+    lease = Lease.acquire(engine.lease(home), clock=CLOCK)
+    engine.write(home, Engine(1, "h", 1, 8787))
     lease.release()
-    desired.write(pipeline, Desired("stopped", "/x.pipo", state="stopped"))
-    assert not stack.busy(home)
+    async with asyncio.timeout(5):
+        (await stack.claim(home, Config(listen=free_ports()), CLOCK)).release()
+
+
+def test_how_long_nobody_asked() -> None:
+    routes = {"GET /healthz": (200, {"service": "gateway", "quiet_ms": 1500})}
+    with http_gateway(routes) as url:
+        assert stack.quiet_s(Gateway(url)) == 1.5
+    assert stack.quiet_s(Gateway(f"http://127.0.0.1:{free_ports()}")) is None
+
+
+def test_entries_of_crashed_pipelines_go(home: Home) -> None:
+    """Edge 448."""
+    held = []
+    for name, state in (("a", "crashed"), ("b", "crashed"), ("c", "running")):
+        files = home.pipeline(name)
+        desired.write(files, Desired("running", "/x", state=state))
+        registry.write(home, Entry(name, 1, 1, "h", "a:1", None, None, state, "", 1, "r", "/x", 0))
+        if name == "b":
+            held.append(Lease.acquire(files.lease, clock=CLOCK))
+    stack.forget_crashed(home)
+    assert [entry.pipeline for entry in registry.entries(home)] == ["b", "c"]
+    assert [w.state for n in "abc" if (w := desired.read(home.pipeline(n)))] == [
+        "crashed",
+        "crashed",
+        "running",
+    ]
+    held[0].release()
