@@ -12,8 +12,9 @@ import pytest
 
 from pipo.clock import SystemClock
 from pipo.errors import NotFound, Unavailable
-from pipo.home import Home, PipelineHome, registry
+from pipo.home import Home, PipelineHome, desired, registry
 from pipo.home.config import Config, Restart
+from pipo.home.sent import Sent, file_of, was_sent
 from pipo_runner.host.policy import Ending
 from pipo_runner.host.spawning import ForkServer
 from pipo_runner.host.surroundings import Surroundings, Target
@@ -98,11 +99,18 @@ Make = Callable[..., Surroundings]
 @pytest.fixture
 def make(home: Home, forkserver: ForkServer, calls: FakeCalls) -> Make:
     def surroundings(**changes: Any) -> Surroundings:
-        def resolve(target: str) -> Target:
+        def resolve(target: str | Sent) -> Target:
+            """Every pipeline but `deaf` takes requests; a text of its own is words, too."""
+            if isinstance(target, Sent):
+                kept = file_of(home.pipeline(target.name), target)
+                return Target(target.name, str(kept), True, 8000, target)
+            wish = desired.read(home.pipeline(target))
             file = home.root / f"{target}.pipo"
+            if wish is not None and was_sent(home, Path(wish.file)):
+                file = Path(wish.file)
             if not file.exists():
                 raise NotFound(f"there is no file {file}")
-            return Target(target, str(file))
+            return Target(target, str(file), target != "deaf", 8000)
 
         settings = {
             "home": home,
