@@ -31,8 +31,11 @@ STATUS_TIMEOUT_S = 2.0
 ALL_TIMEOUT_S = 80.0
 # Longer than the steps of a version may take to open.
 APPLY_TIMEOUT_S = 45.0
-# How many pipelines are asked at once for a listing.
-PARALLEL_MAX = 32
+# How many pipelines are asked at once for a listing: those that do not answer, each within its
+# time, must not add up.
+PARALLEL_MAX = 256
+# How many journals are read at once for those that did not answer; each takes a thread.
+JOURNALS_MAX = 16
 
 
 class Access:
@@ -47,6 +50,7 @@ class Access:
         self._connections = Connections(token)
         self._routing = Routing(self.directory, self._connections)
         self._hosts = Hosts(home, token, config.start_timeout_s)
+        self._journals = asyncio.Semaphore(JOURNALS_MAX)
         self._runners = Runners(self.directory, self._routing, self._hosts, home, self._clock)
 
     async def close(self) -> None:
@@ -380,31 +384,39 @@ class Access:
         self, name: str, supervisors: Callable[[str], ServiceEntry | None] | None = None
     ) -> pipo_pb2.PipelineInfo:
         """A pipeline's entry, with the host that supervises it now, whoever started it."""
-        info = await self._told(name)
         host = (supervisors or self._hosts.supervising)(name)
+        info = await self._told(name, supervised=host is not None)
         if host is not None:
             info.runner = host.id
         return info
 
-    async def _told(self, name: str) -> pipo_pb2.PipelineInfo:
-        """A pipeline's own words, or what its files say when it does not answer."""
-        request = pipeline_pb2.StatusRequest()
+    async def _told(self, name: str, *, supervised: bool) -> pipo_pb2.PipelineInfo:
+        """A pipeline's own words, or what its files say when it does not answer in time."""
         try:
-            own: pipo_pb2.PipelineInfo | None = await self._routing.try_ask(
-                name, lambda peer: peer.stub.Status(request, timeout=STATUS_TIMEOUT_S)
-            )
+            own = await self._own_words(name)
             if own is not None:
                 return own
             wanted = self.directory.desired(name)
-            made = await stopped.info(self.home.pipeline(name), wanted, self._clock.now_ms())
+            async with self._journals:
+                made = await stopped.info(self.home.pipeline(name), wanted, self._clock.now_ms())
             if self.directory.alive(name):
                 if made.state == STOPPING:
                     return made
                 made.state = "starting" if made.state in COMING else "unreachable"
             elif made.state == "running":
-                # Its last host has not seen the end yet, or has ended with it.
-                made.state = "backoff"
+                # A host has it in hand, or none has seen the end yet, or it ended with its host.
+                made.state = "starting" if supervised else "backoff"
             return made
         except PipoError as error:
             # One damaged journal must not hide the others.
             return pipo_pb2.PipelineInfo(name=name, state="failed", error=error.message)
+
+    async def _own_words(self, name: str) -> pipo_pb2.PipelineInfo | None:
+        """What the process says of itself; None when none answers within STATUS_TIMEOUT_S."""
+        request = pipeline_pb2.StatusRequest()
+        try:
+            async with asyncio.timeout(STATUS_TIMEOUT_S):
+                return await self._routing.try_ask(name, lambda peer: peer.stub.Status(request))
+        except TimeoutError:
+            self._routing.forget(name)
+            return None
