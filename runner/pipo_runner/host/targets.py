@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from pipo.connectors.contract import Manifest
-from pipo.errors import BadRequest, InvalidState, NotFound, PipoError
+from pipo.errors import BadRequest, InvalidPipeline, InvalidState, NotFound, PipoError
 from pipo.home import Home, permissions, sent
 from pipo.home.sent import Sent
 from pipo.lang.check import Source, parse
@@ -68,7 +68,12 @@ def _sent(
 ) -> Target:
     """A text as it came, judged before any of it is kept (decision 37)."""
     file = sent.file_of(home.pipeline(given.name), given)
-    pipeline = parse(Source(given.source, str(file), given.files), manifests, home.root)
+    try:
+        pipeline = parse(Source(given.source, str(file), given.files), manifests, home.root)
+    except InvalidPipeline as error:
+        # Its author knows no place in this home.
+        message = error.message.replace(str(file), file.name)
+        raise InvalidPipeline(message, findings=error.findings, hint=error.hint) from error
     if pipeline.name != given.name:
         raise BadRequest(
             f"the text names its pipeline {pipeline.name!r}, not {given.name!r}",
@@ -81,8 +86,7 @@ def _sent(
 
 def _target(pipeline: Pipeline, file: Path, given: Sent | None = None) -> Target:
     over_http = [entry for entry in pipeline.inputs if entry.via == "http"]
-    ports = (entry.settings.get("listen") for entry in over_http)
-    listen = next((port for port in ports if isinstance(port, int)), None)
+    listen = next(filter(None, (entry.settings.get("listen") for entry in over_http)), None)
     return Target(pipeline.name, str(file), bool(over_http), listen, given)
 
 

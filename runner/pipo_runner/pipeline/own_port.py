@@ -13,7 +13,7 @@ from pipo.lang.model import Pipeline
 def own_port(
     pipeline: Pipeline, options: Mapping[str, Any], home: Home | None
 ) -> socket.socket | None:
-    """A socket that listens on the port; None where there is none, or none that is known yet.
+    """A socket that listens on the port; None where there is none.
 
     The one of the start (`listen` among the options) comes before that of the file.
     Raises: Conflict, naming the holder of a port that is taken.
@@ -22,6 +22,5 @@ def own_port(
     if not inputs:
         return None
     named = [options.get("listen"), *(entry.settings.get("listen") for entry in inputs)]
-    # One that a template renders is known to the input itself, once it opens.
-    port = next((port for port in named if isinstance(port, int)), None)
+    port = next(filter(None, named), None)
     return None if port is None else ports.reserve(port, home)

@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from pipo.connectors.registry import manifests
-from pipo.errors import BadRequest, InvalidPipeline, InvalidState, NotFound
+from pipo.errors import BadRequest, Forbidden, InvalidPipeline, InvalidState, NotFound
 from pipo.home import Home, desired
 from pipo.home.desired import Desired
+from pipo.home.sent import Sent, file_of, keep
 from pipo_runner.host.surroundings import Target
 from pipo_runner.host.targets import drain_s, resolve
 
@@ -25,8 +26,10 @@ output:
 """
 
 
-def start(target: str, home: Home, workspace: Path) -> Target:
-    return resolve(target, home=home, workspace=workspace, manifests=manifests())
+def start(target: str | Sent, home: Home, workspace: Path, *, code: bool = False) -> Target:
+    return resolve(
+        target, home=home, workspace=workspace, manifests=manifests(), uploaded_code=code
+    )
 
 
 @pytest.fixture
@@ -85,6 +88,78 @@ def test_what_may_not_be_started(
         start(target, home, workspace)
     if isinstance(caught.value, InvalidPipeline):
         assert [f.line for f in caught.value.findings] == [2 if target == "e.pipo" else 10]
+
+
+HTTP = """\
+pipo: 1
+name: a
+input: {{ via: http, with: {{ path: /a{listen} }} }}
+output: {{ from: input, to: stdout }}
+"""
+
+
+def test_what_takes_requests_says_so_and_where(home: Home, workspace: Path) -> None:
+    for listen, port in ((", listen: 8790", 8790), ("", None)):
+        (workspace / "a.pipo").write_text(HTTP.format(listen=listen))
+        found = start("a.pipo", home, workspace)
+        assert (found.over_http, found.listen) == (True, port)
+    assert start("sub/b.pipo", home, workspace).over_http is False
+
+
+# ── texts ────────────────────────────────────────────────────────────────────
+
+FN = """\
+pipo: 1
+name: s
+fn: ./s.fn.py
+input: { via: push }
+nodes:
+  clean: { from: input, transform: fn.clean }
+  run: { from: clean, tap: exec, with: { command: 'true' } }
+output: { from: run, to: stdout }
+"""
+CODE = {"./s.fn.py": "def clean(data):\n    return data\n"}
+
+
+def test_a_text_is_judged_with_what_was_sent_and_written_nowhere(
+    home: Home, workspace: Path
+) -> None:
+    text = Sent("s", FN, CODE)
+    found = start(text, home, workspace, code=True)
+    assert (found.name, found.sent) == ("s", text)
+    assert found.file == str(file_of(home.pipeline("s"), text))
+    assert not home.pipeline("s").folder.exists()
+    # A file beside it is none that was sent.
+    Path(found.file).parent.mkdir(parents=True)
+    (Path(found.file).parent / "s.fn.py").write_text(CODE["./s.fn.py"])
+    with pytest.raises(InvalidPipeline, match=r"^s\.pipo:3:5: P0\d\d .*s\.fn\.py"):
+        start(Sent("s", FN), home, workspace, code=True)
+
+
+def test_a_text_may_run_no_code_unless_the_operator_says_so(home: Home, workspace: Path) -> None:
+    with pytest.raises(Forbidden) as caught:
+        start(Sent("s", FN, CODE), home, workspace)
+    assert caught.value.message == (
+        "fn: ./s.fn.py, node 'run' (exec) of s is code that was sent, and "
+        "engine.allow_uploaded_code is off"
+    )
+    assert "engine.allow_uploaded_code: true" in caught.value.hint
+
+
+def test_a_text_bears_the_name_that_it_is_sent_under(home: Home, workspace: Path) -> None:
+    with pytest.raises(BadRequest, match="names its pipeline 's', not 'x'"):
+        start(Sent("x", FN, CODE), home, workspace, code=True)
+    with pytest.raises(BadRequest, match="no pipeline name"):
+        start(Sent("../x", FN, CODE), home, workspace)
+
+
+def test_a_text_that_was_kept_is_read_with_its_files(home: Home, workspace: Path) -> None:
+    text = Sent("s", FN.replace("name: s", "name: s\nlifetime: { drain_timeout: 3s }"), CODE)
+    file = str(file_of(home.pipeline("s"), text))
+    keep(home.pipeline("s"), text)
+    desired.write(home.pipeline("s"), Desired("stopped", file))
+    assert start("s", home, workspace).file == file
+    assert drain_s(file, home=home, manifests=manifests()) == 3.0
 
 
 def test_how_long_it_may_drain(home: Home, workspace: Path) -> None:
