@@ -148,7 +148,9 @@ class Hosts:
         pipeline = self._home.pipeline(name)
         wanted = desired.read(pipeline)
         if wanted is not None and wanted.desired != "stopped":
-            desired.write(pipeline, replace(wanted, desired="stopped"))
+            lives = leases.holder(pipeline.lease) is not None
+            state = "stopping" if lives else "stopped"
+            desired.write(pipeline, replace(wanted, desired="stopped", state=state))
 
     def _alive(self) -> list[ServiceEntry]:
         """The hosts that take calls; one that stops has no address any more."""

@@ -403,9 +403,12 @@ class Access:
                 if made.state == STOPPING:
                     return made
                 made.state = "starting" if made.state in COMING else "unreachable"
+            elif not supervised and made.state in ("running", STOPPING):
+                # No host has seen the end: it came later than the last one's.
+                async with self._journals:
+                    made.state = await stopped.state_left(self.home.pipeline(name), wanted)
             elif made.state == "running":
-                # A host has it in hand, or none has seen the end yet, or it ended with its host.
-                made.state = "starting" if supervised else "backoff"
+                made.state = "starting"
             return made
         except PipoError as error:
             # One damaged journal must not hide the others.

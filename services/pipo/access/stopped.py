@@ -12,6 +12,8 @@ from pipo.errors import NotFound, Unavailable
 from pipo.home.desired import Desired
 from pipo.home.paths import PipelineHome
 from pipo.journal import reads, versions
+from pipo.journal.changes import RESTARTED
+from pipo.journal.endings import last_ending
 from pipo.rpc import payloads, to_proto
 from pipo.rpc.stubs import packet_pb2, pipo_pb2
 
@@ -87,6 +89,11 @@ async def info(
         made.file = wanted.file
         made.state = wanted.state or "stopped"
         made.restarts = len(wanted.restart_times)
+        if wanted.desired == "running":
+            # What it runs with, once it does.
+            made.detached = wanted.options.get("detached") is True
+            if (ttl := wanted.options.get("ttl")) is not None:
+                made.ttl = ttl
         if wanted.last_exit is not None:
             made.last_exit = wanted.last_exit
         if wanted.error is not None:
@@ -100,6 +107,19 @@ async def info(
                 made.version = version.version
             made.last_seq = await _last_seq(rows)
     return made
+
+
+async def state_left(pipeline: PipelineHome, wanted: Desired | None) -> str:
+    """The state of one whose process is gone and whose end no host has seen yet.
+
+    A detached one may end by itself, or be stopped, while none is there (edge 447): its journal
+    says how. After a crash it waits for the next host, unless it is not to run.
+    """
+    async with opened(pipeline) as rows:
+        ending = None if rows is None else await last_ending(rows)
+    if ending is not None and ending.reason != RESTARTED:
+        return ending.kind
+    return "backoff" if wanted is not None and wanted.desired == "running" else "stopped"
 
 
 def no_packet(name: str, packet_id: str) -> NotFound:

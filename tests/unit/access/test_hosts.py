@@ -263,6 +263,6 @@ async def test_a_pipeline_in_backoff_without_any_host_is_noted_as_stopped(
     assert (reply.state, reply.already) == ("stopped", False)
     found = desired.read(home.pipeline("x"))
     assert found is not None
-    assert found.desired == "stopped"
+    assert (found.desired, found.state) == ("stopped", "stopped")
     again = await access.stop(pipo_pb2.StopRequest(pipeline="x"))
     assert (again.state, again.already) == ("stopped", True)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import pytest
 
-from pipo.access import Access
+from pipo.access import Access, stopped
 from pipo.errors import InvalidState, NotFound
 from pipo.home import Home, desired
 from pipo.home.desired import Desired
+from pipo.journal.endings import Ending
 from pipo.rpc.stubs import pipo_pb2
 from pipo.rpc.to_json import to_json
 from tests.unit.access.conftest import journal_of
@@ -103,3 +106,39 @@ async def test_payloads_are_withheld_where_a_secret_has_no_value(
     if ref.startswith("env:"):
         trace = await access.inspect(asked)
         assert (list(trace.withheld), trace.packet.data) == ([], b'{"n":12345678901234567890}')
+
+
+@pytest.mark.parametrize(
+    ("wanted", "ending", "state"),
+    [
+        ("running", Ending("completed", "", 9), "completed"),
+        ("running", Ending("failed", "halt", 9), "failed"),
+        ("running", Ending("stopped", "shutdown", 9), "stopped"),
+        ("running", Ending("stopped", "restart", 9), "backoff"),
+        ("running", None, "backoff"),
+        ("stopped", Ending("stopped", "stop", 9), "stopped"),
+        ("stopped", None, "stopped"),
+    ],
+)
+@pytest.mark.parametrize("last_word", ["running", "stopping"])
+async def test_an_end_that_no_host_has_seen_is_read_from_the_journal(
+    journaled: Home,
+    access: Access,
+    monkeypatch: pytest.MonkeyPatch,
+    wanted: Literal["running", "stopped"],
+    ending: Ending | None,
+    state: str,
+    last_word: str,
+) -> None:
+    """Edge 447: a detached one ends by itself, or is stopped, while no host is there."""
+
+    async def last_ending(rows: object) -> Ending | None:
+        return ending
+
+    monkeypatch.setattr(stopped, "last_ending", last_ending)
+    options = {"ttl": "2h", "detached": True, "listen": 8790}
+    desired.write(journaled.pipeline("old"), Desired(wanted, "/w", options, state=last_word))
+    info = await access.get_pipeline("old")
+    assert info.state == state
+    assert (info.detached, info.HasField("ttl")) == ((wanted == "running",) * 2)
+    assert not info.HasField("listen")
