@@ -31,8 +31,8 @@ LOG_BYTES_MAX = 16 * 1024 * 1024
 def ensure(home: Home, config: Config, *, answers: Callable[[], bool], clock: Clock) -> str | None:
     """Returns once `answers()`: the address when this call started the stack, else None.
 
-    A stack that somebody else is starting is waited for.
-    Raises: PipoError, as `bring_up`; Unavailable, if the other stack does not answer in time.
+    An engine that somebody else is starting, or that is ending, is waited for.
+    Raises: PipoError, as `bring_up`; Unavailable, if the other one neither answers nor goes in time.
     """
     lease = engine.lease(home)
     deadline = clock.monotonic() + config.start_timeout_s + SPARE_S
@@ -46,13 +46,24 @@ def ensure(home: Home, config: Config, *, answers: Callable[[], bool], clock: Cl
                 if leases.holder(lease) is None:
                     raise
         elif clock.monotonic() >= deadline:
-            raise Unavailable(
-                f"the engine of {home.root} runs, but its gateway does not answer",
-                hint=f"it may be ending; its log says more: {home.service_logs / LOG}",
-            )
+            raise _in_the_way(home)
         if answers():
             return None
         pause.wait(LOOK_EVERY_S)
+
+
+def _in_the_way(home: Home) -> Unavailable:
+    """Why another engine of the home has neither answered nor gone."""
+    if engine.stopping(home):
+        names = ", ".join(engine.going(home).attached)
+        return Unavailable(
+            f"the engine of {home.root} is stopping, and waits for {names or 'its services'}",
+            hint="try again when it has ended; `pipo status` shows what still runs",
+        )
+    return Unavailable(
+        f"the engine of {home.root} runs, but its gateway does not answer",
+        hint=f"its log says more: {home.service_logs / LOG}",
+    )
 
 
 def bring_up(home: Home, config: Config) -> str:

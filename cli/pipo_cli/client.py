@@ -34,6 +34,10 @@ class Operations(Protocol):
 
     async def get_pipeline(self, name: str) -> pipo_pb2.PipelineInfo: ...
 
+    async def list_runners(self) -> pipo_pb2.ListRunnersReply: ...
+
+    async def attach(self, request: pipo_pb2.AttachRequest) -> pipo_pb2.AttachReply: ...
+
     async def start(self, request: pipo_pb2.StartRequest) -> pipo_pb2.PipelineInfo: ...
 
     async def stop(self, request: pipo_pb2.StopRequest) -> pipo_pb2.StopReply: ...
@@ -101,6 +105,18 @@ class GatewayOperations:
     def __init__(self, channel: Any) -> None:
         # The generated type wants grpc's own channel class; ours adds token and deadline.
         self._stub: Any = pipo_pb2_grpc.PipoStub(channel)
+
+    async def get_engine(self) -> pipo_pb2.Engine:
+        return await _asked(self._stub.GetEngine(pipo_pb2.GetEngineRequest()))
+
+    async def stop_engine(self) -> pipo_pb2.StopEngineReply:
+        return await _asked(self._stub.StopEngine(pipo_pb2.StopEngineRequest()))
+
+    async def list_runners(self) -> pipo_pb2.ListRunnersReply:
+        return await _asked(self._stub.ListRunners(pipo_pb2.ListRunnersRequest()))
+
+    async def attach(self, request: pipo_pb2.AttachRequest) -> pipo_pb2.AttachReply:
+        return await _asked(self._stub.Attach(request))
 
     async def list_pipelines(self) -> pipo_pb2.ListPipelinesReply:
         return await _asked(self._stub.ListPipelines(pipo_pb2.ListPipelinesRequest()))

@@ -25,7 +25,10 @@ BUILT: dict[str, tuple[str, str]] = {
     "restart": ("pipo_cli.running:restart", "Stop a pipeline and start it again."),
     "pause": ("pipo_cli.running:pause", "Hold a pipeline's packets; it goes on accepting them."),
     "resume": ("pipo_cli.running:resume", "Let a paused pipeline go on."),
+    "engine": ("pipo_cli.engine:engine", "Start, stop and show the background engine."),
     "status": ("pipo_cli.observe:status", "Show how the pipelines are, or one in detail."),
+    "runners": ("pipo_cli.runners:runners", "List the pipeline processes."),
+    "attach": ("pipo_cli.runners:attach", "Take over what is detached or stale."),
     "packets": ("pipo_cli.observe:packets", "List a pipeline's packets, newest first."),
     "inspect": ("pipo_cli.observe:inspect", "Tell a packet's whole story."),
     "logs": ("pipo_cli.observe:logs", "Print a pipeline's log."),
@@ -42,13 +45,10 @@ BUILT: dict[str, tuple[str, str]] = {
 }
 # Command → what it will do, shown by `pipo --help` and in the refusal.
 LATER: dict[str, str] = {
-    "attach": "take over a detached pipeline",
     "backup": "copy the home while it runs",
-    "engine": "start, stop and show the background stack",
     "generate": "write a node from a description",
     "new": "make a new pipeline file",
     "restore": "bring a backup back",
-    "runners": "list pipeline processes",
     "templates": "list the templates of `pipo new`",
     "test": "run a pipeline's fixtures",
     "trust": "allow a file's code to be imported by checks",

@@ -55,13 +55,22 @@ def for_command(settings: Settings) -> bool:
 
 
 def is_up(settings: Settings) -> bool:
-    """Whether a gateway answers, and none of its engine is still on its way up."""
+    """Whether a gateway answers, and its engine is neither on its way up nor ending."""
     from pipo.home import engine, leases
     from pipo_cli.client import find_gateway
 
     found = find_gateway(settings)
-    if found is None:
+    if found is None or engine.stopping(settings.home):
         return False
     _, health = found
     embedded = leases.holder(engine.lease(settings.home)) is not None
     return not embedded or bool((health.get("services") or {}).get("runner"))
+
+
+def require(settings: Settings, name: str) -> None:
+    """Raises: NotFound, for a name that the home does not know; no engine comes up for that."""
+    from pipo.home.directory import Directory
+
+    directory = Directory(settings.home, SystemClock())
+    if not directory.exists(name):
+        raise directory.unknown(name)

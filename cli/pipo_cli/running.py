@@ -15,10 +15,10 @@ import click
 
 from pipo.clock import SystemClock
 from pipo.errors import Internal, InvalidPipeline, InvalidState, NotFound
-from pipo.home.ports import PORT_HINT, PORT_MAX
 from pipo_cli import on_demand
 from pipo_cli.failures import BrokenFile
 from pipo_cli.gateway import error_of
+from pipo_cli.parameters import GATEWAY_PORT, Port
 from pipo_cli.render import findings
 from pipo_cli.settings import Settings, global_options, pass_settings
 
@@ -26,26 +26,10 @@ if TYPE_CHECKING:
     from pipo.rpc.stubs import pipo_pb2
     from pipo_cli.client import Operations
 
-GATEWAY_PORT = click.IntRange(1, 65534)
 CHECK_TIMEOUT_S = 120
 RESUME_POLL_S = 0.1
 # A process that is coming up holds its lease for a while before it answers.
 GOING = frozenset({"starting", "backoff", "unreachable", "running"})
-
-
-class Port(click.ParamType[int]):
-    """A port that a pipeline's http input serves itself."""
-
-    name = "port"
-
-    def convert(self, value: Any, parameter: Any, context: click.Context | None) -> int:
-        try:
-            port = int(value)
-        except ValueError:
-            self.fail(f"{value!r} is not a port: {PORT_HINT}", parameter, context)
-        if not 1 <= port <= PORT_MAX:
-            self.fail(f"{port} is no port to listen on: {PORT_HINT}", parameter, context)
-        return port
 
 
 def ttl_option(command: Any) -> Any:
@@ -111,7 +95,7 @@ def start(
     if file is not None:
         _checked([target], settings)
     if file is None and not on_demand.is_up(settings):
-        _require(settings, target)
+        on_demand.require(settings, target)
     patience_s = settings.config.start_timeout_s if on_demand.for_command(settings) else 0.0
     request = pipo_pb2.StartRequest(
         target=target if file is None else str(file.absolute()),
@@ -165,10 +149,14 @@ def restart(settings: Settings, name: str, ttl: str | None, listen: int | None) 
     from pipo_cli.answers import answer
 
     _judge(ttl)
+    on_demand.refuse_without(settings, "pipo restart", "")
+    if not on_demand.is_up(settings):
+        on_demand.require(settings, name)
+    patience_s = settings.config.start_timeout_s if on_demand.for_command(settings) else 0.0
     request = pipo_pb2.RestartRequest(pipeline=name, ttl=ttl, listen=listen)
     answer(
         settings,
-        lambda operations: operations.restart(request),
+        lambda operations: _restart(operations, request, patience_s),
         _restarted,
         "restarted",
         waiting=f"restarting {name}",
@@ -241,6 +229,19 @@ async def _start(
         raise
 
 
+async def _restart(
+    operations: Operations, request: pipo_pb2.RestartRequest, patience_s: float
+) -> pipo_pb2.PipelineInfo:
+    """The restarted pipeline; one that an engine just brought up is still coming back."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(patience_s):
+            while patience_s and (found := await _going(operations, request.pipeline)):
+                if found.state == "running":
+                    break
+                await asyncio.sleep(RESUME_POLL_S)
+    return await operations.restart(request)
+
+
 def _as_text(request: pipo_pb2.StartRequest, file: Path) -> pipo_pb2.StartRequest:
     """The same start, with the file's text and those of the files that it names."""
     from pipo_cli.sending import sent
@@ -296,15 +297,6 @@ def _file_of(target: str) -> Path | None:
     if not path.is_file():
         raise NotFound(f"no such file: {target}", hint="check the spelling")
     return path
-
-
-def _require(settings: Settings, name: str) -> None:
-    """Raises: NotFound, for a name that the home does not know; no stack comes up for that."""
-    from pipo.home.directory import Directory
-
-    directory = Directory(settings.home, SystemClock())
-    if not directory.exists(name):
-        raise directory.unknown(name)
 
 
 def _checked(paths: Sequence[str], settings: Settings) -> list[str]:

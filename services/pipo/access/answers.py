@@ -27,7 +27,11 @@ _OF_THE_RUNNER = (
 
 
 def engine(reply: pipo_pb2.Engine) -> Answer:
-    return to_value(reply)
+    """Where none runs, what only a running one has is null."""
+    whole = to_value(reply)
+    for name in ("engine_id", "started_at", "listen", "grpc_port"):
+        whole[name] = whole[name] or None
+    return whole
 
 
 def engine_stopped(reply: pipo_pb2.StopEngineReply) -> Answer:

@@ -29,6 +29,14 @@ class Operations:
         found: pipo_pb2.PipelineInfo = await self._answer("get_pipeline", name)
         return found
 
+    async def list_runners(self) -> pipo_pb2.ListRunnersReply:
+        found: pipo_pb2.ListRunnersReply = await self._answer("list_runners", None)
+        return found
+
+    async def attach(self, request: pipo_pb2.AttachRequest) -> pipo_pb2.AttachReply:
+        found: pipo_pb2.AttachReply = await self._answer("attach", request)
+        return found
+
     async def start(self, request: pipo_pb2.StartRequest) -> pipo_pb2.PipelineInfo:
         found: pipo_pb2.PipelineInfo = await self._answer("start", request)
         return found

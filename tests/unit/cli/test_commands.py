@@ -10,7 +10,7 @@ import pytest
 
 from pipo.errors import InvalidState, NotFound, Rejected, Unavailable
 from pipo.rpc.stubs import packet_pb2, pipo_pb2
-from pipo_cli import answers, observe
+from pipo_cli import answers, observe, on_demand
 from pipo_cli.commands import BUILT, LATER
 from pipo_cli.main import main
 from pipo_cli.names import os_user
@@ -42,6 +42,7 @@ class Shell:
         operations = Operations(**given)
         for module in (answers, observe):
             self._monkeypatch.setattr(module, "connect", connected(operations, engine))
+        self._monkeypatch.setattr(on_demand, "is_up", lambda settings: words[0] == "restart")
         code = main(words)
         out, err = self._capsys.readouterr()
         return code, out, err, operations
