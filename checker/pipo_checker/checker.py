@@ -9,7 +9,8 @@ from functools import partial
 from pipo.connectors.contract import CheckContext
 from pipo.errors import Internal
 from pipo.health import HealthListener
-from pipo.home import registry, tokens
+from pipo.home import tokens
+from pipo.home.directory import Entries
 from pipo.home.registry import Entry
 from pipo.service import ServiceShell
 from pipo.telemetry.metrics import render
@@ -30,7 +31,7 @@ class Checker:
         self._shell = shell
         self._http_port = http_port
         self._connectors = connectors or InstalledConnectors(CheckContext(shell.clock, shell.home))
-        self._roster = Roster(partial(registry.entries, shell.home), self._follower)
+        self._roster = Roster(Entries(shell.home), self._follower)
         self._health = HealthListener(
             shell.kind, shell.id, facts=self._facts, metrics=self._metrics
         )

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -79,12 +80,18 @@ class Tally:
     """Answers 503 and refused connections; each was sent again."""
     unknown: set[str] = field(default_factory=set)
     """Keys whose request was cut off or answered 502: accepted or not, nobody can say."""
+    without_retry_after: int = 0
+    """Answers 503 that do not say when to come again."""
+    slowest_s: float = 0.0
+    """The longest time from a request to its answer, or to its end without one."""
 
 
 class Connection:
     """One keep-alive connection; `post` opens it when it is not."""
 
     def __init__(self, port: int) -> None:
+        self.headers: dict[str, str] = {}
+        """Of the last answer."""
         self._port = port
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
@@ -108,7 +115,7 @@ class Connection:
             writer.write(head.encode() + body)
             await writer.drain()
             answer = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
-            headers = {
+            self.headers = headers = {
                 name.lower(): value.strip()
                 for name, _, value in (line.partition(":") for line in answer[1:])
             }
@@ -160,13 +167,17 @@ async def _sent(key: str, connection: Connection, path: str, ledger: Ledger, tal
         await connection.open()
     except (OSError, TimeoutError):
         return False
+    began = time.monotonic()
     try:
         status, content = await connection.post(path, signup(key))
     except (OSError, EOFError, TimeoutError):
         connection.close()
         tally.unknown.add(key)
         return True
+    finally:
+        tally.slowest_s = max(tally.slowest_s, time.monotonic() - began)
     if status == 503:
+        tally.without_retry_after += "retry-after" not in connection.headers
         return False
     if status == 502:
         tally.unknown.add(key)

@@ -88,10 +88,10 @@ async def test_stops_before_it_has_started(shell: ServiceShell) -> None:
 async def test_a_roster_that_fails_ends_the_service(
     shell: ServiceShell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(home: Home) -> list[registry.Entry]:
+    def fail(home: Home) -> list[str]:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("pipo.home.registry.entries", fail)
+    monkeypatch.setattr("pipo.home.registry.names", fail)
     made = Checker(shell, 0)
     await made.start()
     async with asyncio.timeout(60):

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from pipo.home import Home, registry
-from pipo.home.directory import Directory
+from pipo.home.directory import Directory, Entries
 from pipo.home.registry import Entry
 
 
@@ -107,3 +107,29 @@ def test_an_unknown_name_gets_a_way_on(home: Home) -> None:
     assert directory.unknown("singups").hint == "did you mean signups?"
     assert directory.unknown("zzz").hint == "there are: signups"
     assert directory.unknown("zzz").message == "no pipeline named 'zzz'"
+
+
+def test_only_what_changed_is_read_again(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+
+    def noted(home: Home, name: str) -> Entry | None:
+        read.append(name)
+        return original(home, name)
+
+    original = registry.read
+    monkeypatch.setattr(registry, "read", noted)
+    entries = Entries(home)
+    assert entries() == []
+    for name in ("b", "a"):
+        registry.write(home, entry(name))
+    assert entries() == entries() == [entry("a"), entry("b")]
+    assert read == ["a", "b"]
+    registry.write(home, entry("b", "127.0.0.1:2"))
+    registry.remove(home, "a")
+    assert entries() == [entry("b", "127.0.0.1:2")]
+    assert read == ["a", "b", "b"]
+    # Cut in half: it is told, and no other is lost; whole again, it is back.
+    (home.run / "c.json").write_text('{"pipeline": "c')
+    assert entries() == entries() == [entry("b", "127.0.0.1:2")]
+    registry.write(home, entry("c"))
+    assert entries() == [entry("b", "127.0.0.1:2"), entry("c")]
