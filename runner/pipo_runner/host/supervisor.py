@@ -24,9 +24,12 @@ from pipo_runner.host.placement import deal, due
 from pipo_runner.host.policy import Action, act_on
 from pipo_runner.host.supervised import Supervised
 from pipo_runner.host.surroundings import Surroundings, Target
+from pipo_runner.host.targets import refuse_unheard
 
 _log = logger("host.supervisor")
 SCAN_EVERY_S = 2.0
+# How many adopted pipelines are asked at a look whether they answer.
+PROBES_AT_ONCE = 8
 # The next look, while something waits for a host.
 SCAN_SOON_S = 1.0
 # How long a restart is waited for; a longer drain ends in its start all the same.
@@ -45,6 +48,8 @@ class Supervisor:
         self._supervised: dict[str, Supervised] = {}
         # Since when each pipeline is seen to need a host, and have none.
         self._orphaned: dict[str, int] = {}
+        # The adopted pipeline that was asked last whether it answers.
+        self._probed = ""
         self._complained: dict[str, str] = {}
         # Started by somebody's call, and to be finished even when the caller goes away.
         self._starts: set[asyncio.Task[Supervised]] = set()
@@ -128,7 +133,15 @@ class Supervisor:
             for one in self.supervised:
                 if one.name in attach:
                     await one.attach()
-            await asyncio.gather(*(one.probe() for one in self.supervised))
+            await asyncio.gather(*(one.probe() for one in self._next_probed()))
+
+    def _next_probed(self) -> list[Supervised]:
+        """The adopted ones whose turn it is; each costs a connection."""
+        adopted = [one for one in self.supervised if one.runs and not one.own]
+        later = [one for one in adopted if one.name > self._probed]
+        turn = (later + adopted)[: min(PROBES_AT_ONCE, len(adopted))]
+        self._probed = turn[-1].name if turn else ""
+        return turn
 
     async def suspend(self, timeout_s: float) -> None:
         """Lets go of everything: own processes suspend, adopted ones run on.
@@ -199,6 +212,8 @@ class Supervisor:
         files = out.home.pipeline(name)
         if (holder := leases.holder(files.lease)) is not None:
             raise _already(name, f"{holder}")
+        known = desired.read(files)
+        refuse_unheard(found, options(found, known.options if known else {}), out.home)
         files.ensure()
         claim = Lease.try_acquire(files.claim, clock=out.clock)
         if claim is None:

@@ -7,11 +7,12 @@ from pathlib import Path
 
 from pipo.connectors.contract import Manifest
 from pipo.errors import BadRequest, InvalidPipeline, InvalidState, NotFound, PipoError
-from pipo.home import Home, permissions, sent
+from pipo.home import Home, permissions, registry, sent
 from pipo.home.sent import Sent
 from pipo.lang.check import Source, parse
 from pipo.lang.model import Pipeline
 from pipo_runner.host.known import known_file
+from pipo_runner.host.options import Options
 from pipo_runner.host.surroundings import Target
 from pipo_runner.uploads import refuse_code
 
@@ -48,6 +49,20 @@ def resolve(
             hint=f"start it by its file: pipo start {file}",
         )
     return found
+
+
+def refuse_unheard(found: Target, options: Options, home: Home) -> None:
+    """Passes a pipeline whose requests reach it: through a gateway, or at a port of its own.
+
+    Raises: InvalidState, where neither is there (edge 450).
+    """
+    if not found.over_http or found.listen or options.get("listen"):
+        return
+    if not registry.services(home, "gateway"):
+        raise InvalidState(
+            f"{found.name} takes HTTP requests, and no gateway runs that would bring them",
+            hint="start a gateway, or give it a port of its own, such as --listen 8790",
+        )
 
 
 def drain_s(file: str, *, home: Home, manifests: Mapping[str, Manifest]) -> float:

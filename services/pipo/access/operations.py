@@ -394,9 +394,13 @@ class Access:
         """A pipeline's own words, or what its files say when it does not answer in time."""
         try:
             own = await self._own_words(name)
-            if own is not None:
+            if own is not None and not own.detached:
                 return own
             wanted = self.directory.desired(name)
+            if own is not None:
+                # It knows how it was started; whoever attaches it afterwards tells its host.
+                own.detached = wanted is None or wanted.options.get("detached") is True
+                return own
             async with self._journals:
                 made = await stopped.info(self.home.pipeline(name), wanted, self._clock.now_ms())
             if self.directory.alive(name):

@@ -1,7 +1,6 @@
 """The gRPC service over a supervisor that only notes what it is asked."""
 
-import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -44,7 +43,7 @@ class FakePipelines:
         )
         self.one = SimpleNamespace(name="p", wish=wish, state="running", restarts=2, runs=True)
         self.supervised = [self.one]
-        self.adopted = 0
+        self.adopted: list[list[str]] = []
         self.asked: list[Any] = []
 
     async def start(self, target: Any, asked: Asked) -> Any:
@@ -62,8 +61,8 @@ class FakePipelines:
         self.asked.append((name, asked))
         return self.one
 
-    async def adopt(self) -> None:
-        self.adopted += 1
+    async def adopt(self, attach: Sequence[str] = ()) -> None:
+        self.adopted.append(list(attach))
 
 
 @pytest.fixture
@@ -132,5 +131,6 @@ async def test_stop_list_and_adopt(stub: Any) -> None:
     assert [(one.name, one.state, one.HasField("pid")) for one in listed.pipelines] == [
         ("p", "backoff", False)
     ]
-    await asyncio.gather(*(stub.Adopt(runner_pb2.AdoptRequest()) for _ in range(2)))
-    assert stub.pipelines.adopted == 2
+    await stub.Adopt(runner_pb2.AdoptRequest())
+    await stub.Adopt(runner_pb2.AdoptRequest(attach=["p"]))
+    assert stub.pipelines.adopted == [[], ["p"]]

@@ -5,13 +5,16 @@ from pathlib import Path
 
 import pytest
 
+from pipo.clock import SystemClock
 from pipo.connectors.registry import manifests
 from pipo.errors import BadRequest, Forbidden, InvalidPipeline, InvalidState, NotFound
-from pipo.home import Home, desired
+from pipo.home import Home, desired, registry
 from pipo.home.desired import Desired
+from pipo.home.leases import Lease
+from pipo.home.registry import ServiceEntry
 from pipo.home.sent import Sent, file_of, keep
 from pipo_runner.host.surroundings import Target
-from pipo_runner.host.targets import drain_s, resolve
+from pipo_runner.host.targets import drain_s, refuse_unheard, resolve
 
 TEXT = """\
 pipo: 1
@@ -104,6 +107,21 @@ def test_what_takes_requests_says_so_and_where(home: Home, workspace: Path) -> N
         found = start("a.pipo", home, workspace)
         assert (found.over_http, found.listen) == (True, port)
     assert start("sub/b.pipo", home, workspace).over_http is False
+
+
+def test_requests_want_a_gateway_or_a_port(home: Home) -> None:
+    """Edge 450."""
+    served, unserved = Target("a", "/a", True, 8790), Target("a", "/a", True)
+    refuse_unheard(Target("a", "/a"), {}, home)
+    refuse_unheard(served, {}, home)
+    refuse_unheard(unserved, {"listen": 8790}, home)
+    with pytest.raises(InvalidState, match="no gateway runs") as caught:
+        refuse_unheard(unserved, {}, home)
+    assert "--listen 8790" in caught.value.hint
+    registry.write_service(home, ServiceEntry("gateway", "g", 1, "here", "", "", 1))
+    lease = Lease.acquire(registry.service_lease(home, "gateway", "g"), clock=SystemClock())
+    refuse_unheard(unserved, {}, home)
+    lease.release()
 
 
 # ── texts ────────────────────────────────────────────────────────────────────
