@@ -17,7 +17,7 @@ from pipo.home import Home, PipelineHome, desired, leases, registry
 from pipo.home.config import Config, Restart
 from pipo.home.desired import Desired
 from pipo.home.leases import Lease
-from pipo.home.registry import ServiceEntry
+from pipo.home.registry import Entry, ServiceEntry
 from pipo_runner.host.placement import FAILOVER_AFTER_MS, OTHERS_AFTER_MS
 from pipo_runner.host.policy import Ending
 from pipo_runner.host.supervisor import Supervisor
@@ -485,6 +485,23 @@ async def test_two_hosts_never_supervise_one_pipeline(make: Any, home: Home) -> 
     await first.suspend(60.0)
 
 
+ENTRY = Entry(
+    pipeline="p",
+    version=1,
+    pid=1,
+    host="here",
+    address="127.0.0.1:9",
+    listen=None,
+    ttl=None,
+    state="running",
+    status="active",
+    started_at=1,
+    runner="gone",
+    file="/p.pipo",
+    restarts=0,
+)
+
+
 class Moving(SystemClock):
     """A clock that can be set ahead."""
 
@@ -714,6 +731,32 @@ async def test_a_taken_lease_of_a_strange_process_is_adopted(make: Any, home: Ho
     assert one.state == "unreachable"
     await supervisor.suspend(1.0)
     lease.release()
+
+
+async def test_adopted_ones_are_asked_in_turn_whether_they_answer(
+    make: Any, home: Home, calls: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipo_runner.host.supervisor.PROBES_AT_ONCE", 2)
+    asked: list[str] = []
+
+    async def answers(address: str, pipeline: str) -> bool:
+        asked.append(pipeline)
+        return True
+
+    calls.answers = answers
+    held = []
+    for name in "abc":
+        files = home.pipeline(name)
+        files.ensure()
+        held.append(Lease.acquire(files.lease, clock=SystemClock()))
+        registry.write(home, replace(ENTRY, pipeline=name))
+    supervisor = Supervisor(make())
+    for _ in range(3):
+        await supervisor.adopt()
+    assert asked == ["a", "b", "c", "a", "b", "c"]
+    await supervisor.suspend(1.0)
+    for lease in held:
+        lease.release()
 
 
 def _made(home: Home) -> PipelineHome:
