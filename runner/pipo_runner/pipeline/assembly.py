@@ -31,6 +31,7 @@ from pipo_runner.pipeline.handing import HandOvers
 from pipo_runner.pipeline.ids import PacketIds
 from pipo_runner.pipeline.inbox import Inbox
 from pipo_runner.pipeline.intake import PipelineIntake
+from pipo_runner.pipeline.lifetime import NO_LIMITS, Lifetime, Limit, Terms
 from pipo_runner.pipeline.measures import Measures
 from pipo_runner.pipeline.operations import DeadLetters
 from pipo_runner.pipeline.orders import Orders
@@ -72,6 +73,8 @@ class Surroundings:
     redact: Callable[[str], str]
     load: Callable[[Unit], Awaitable[None]]
     budget: BodyBudget
+    terms: Terms = NO_LIMITS
+    """How long this run may last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +96,7 @@ class Parts:
     downstream: Downstream
     measures: Measures
     statistics: Statistics
+    lifetime: Lifetime
     stalling: Stalling | None
     """None for a pipeline without `delivered.stall`."""
 
@@ -108,8 +112,26 @@ def assemble(pipeline: Pipeline, around: Surroundings, recovery: Recovery) -> Pa
         return await reads.input_state(rows, input_name)
 
     pending = Pending(settlement)
-    admission = Admission(buffer_max=pipeline.buffer_max, pending=recovery.packets)
+    quota = around.terms.max_packets
+    admission = Admission(
+        buffer_max=pipeline.buffer_max,
+        pending=recovery.packets,
+        quota=quota,
+        accepted=_accepted(around.journal),
+        used_up=Limit("max_packets", str(quota)).refusal(pipeline.name),
+    )
     rate = MinuteRate()
+    statistics = Statistics(around.journal, rate, around.clock)
+    lifetime = Lifetime(
+        around.terms,
+        accepted=lambda: _accepted(around.journal),
+        scope=lambda: around.scopes.lifetime(statistics.scope()),
+        journal=around.journal,
+        timers=around.timers,
+        clock=around.clock,
+        redact=around.redact,
+        log=around.context.log,
+    )
     pausing = Pausing(
         journal=around.journal,
         clock=around.clock,
@@ -173,6 +195,11 @@ def assemble(pipeline: Pipeline, around: Surroundings, recovery: Recovery) -> Pa
     if pausing.reason is not None:
         executor.pause()
         verifications.pause()
+
+    def accepted(count: int) -> None:
+        rate.add(count, around.clock.monotonic())
+        lifetime.moved()
+
     intake = PipelineIntake(
         journal=around.journal,
         admission=admission,
@@ -187,7 +214,7 @@ def assemble(pipeline: Pipeline, around: Surroundings, recovery: Recovery) -> Pa
         redact=around.redact,
         input_state=input_state,
         inbox=Inbox(lambda keys: reads.handed_over(rows, keys)),
-        on_accepted=rate.add,
+        on_accepted=accepted,
     )
     pushes = Pushes(
         name=pipeline.name,
@@ -209,7 +236,6 @@ def assemble(pipeline: Pipeline, around: Surroundings, recovery: Recovery) -> Pa
         standing_of=lambda packet_id: reads.standing_of(rows, packet_id),
         timers=around.timers,
     )
-    statistics = Statistics(around.journal, rate, around.clock)
     measures = Measures(around.journal, statistics)
     stalling: Stalling | None = None
     if pipeline.delivered.stall is not None:
@@ -247,12 +273,15 @@ def assemble(pipeline: Pipeline, around: Surroundings, recovery: Recovery) -> Pa
         if settlement.state == "delivered":
             now, now_ms = around.clock.monotonic(), around.clock.now_ms()
             for unit in ended:
-                waited_s = (now_ms - unit.received_at) / 1000.0
+                # An earlier run took it: only the wall clock knows how long ago.
+                waited_s = max(0.0, (now_ms - unit.received_at) / 1000.0)
                 measures.delivered(now - unit.accepted if unit.accepted else waited_s)
             if ended:
                 statistics.last_delivery_at = now_ms
         if stalling is not None and ended and settlement.state in PROGRESS:
             stalling.progressed()
+        if ended:
+            lifetime.moved()
 
     pending.on_settled = settled
     return Parts(
@@ -271,8 +300,14 @@ def assemble(pipeline: Pipeline, around: Surroundings, recovery: Recovery) -> Pa
         downstream=downstream,
         measures=measures,
         statistics=statistics,
+        lifetime=lifetime,
         stalling=stalling,
     )
+
+
+def _accepted(journal: SqliteJournal) -> int:
+    """How many packets were ever accepted: `stats.accepted` (decision 36)."""
+    return journal.counters.get("all.accepted", 0)
 
 
 def dead_letters(

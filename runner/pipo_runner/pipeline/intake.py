@@ -1,6 +1,7 @@
 """Intake: from an arrival to a packet on disk.
 
-Order of the gates: run state, buffer, schema, rules, journal, answer (edge 1). Nothing
+Order of the gates: lifetime, run state, buffer, schema, rules, journal, answer (edge 1). Nothing
+stands between the first and the journal that could let another arrival pass, and nothing
 is answered before the commit that holds it. What was handed over before passes no
 gate again: it has its packet (`inbox`).
 """
@@ -61,7 +62,7 @@ class PipelineIntake:
         redact: Callable[[str], str],
         input_state: Callable[[str], Awaitable[Mapping[str, str]]],
         inbox: Inbox,
-        on_accepted: Callable[[int, int], None],
+        on_accepted: Callable[[int], None],
     ) -> None:
         self._journal = journal
         self._admission = admission
@@ -99,11 +100,11 @@ class PipelineIntake:
             # Not tied to this wait: a sender that goes away leaves packets that go on.
             try:
                 self._journal.submit(
-                    *changes, done=lambda error: self._committed(units, keys, at, durable, error)
+                    *changes, done=lambda error: self._committed(units, keys, durable, error)
                 )
             except PipoError:
                 # The journal took nothing (too much waits for it, or it failed).
-                self._admission.give_back(len(units))
+                self._admission.not_accepted(len(units))
                 self._inbox.release(keys)
                 raise
             await durable
@@ -134,14 +135,13 @@ class PipelineIntake:
         self,
         units: list[Born],
         keys: Sequence[Key],
-        at: int,
         durable: asyncio.Future[None],
         error: BaseException | None,
     ) -> None:
         """The arrivals are on disk, or were refused by the journal as a whole."""
         self._inbox.release(keys)
         if error is not None:
-            self._admission.give_back(len(units))
+            self._admission.not_accepted(len(units))
             if not durable.done():
                 durable.set_exception(error)
             return
@@ -156,7 +156,7 @@ class PipelineIntake:
             else:
                 self._enqueue(unit)
         if units:
-            self._on_accepted(len(units), at)
+            self._on_accepted(len(units))
         if not durable.done():
             durable.set_result(None)
 
@@ -181,7 +181,7 @@ class PipelineIntake:
         )
         raw, failure = self._refusal(arrival, plan, unit)
         if failure is not None:
-            self._admission.give_back()
+            self._admission.not_accepted()
             error = self._error(failure, plan, unit)
             changes.append(
                 journaled.Rejected(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import socket
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -21,7 +22,9 @@ from pipo.home import config as configuration
 from pipo.home.leases import Lease
 from pipo.journal.sqlite_journal import SqliteJournal
 from pipo.telemetry.logs import logger
-from pipo_runner.pipeline.process import End, PipelineProcess
+from pipo_runner.pipeline.ends import End
+from pipo_runner.pipeline.own_port import own_port
+from pipo_runner.pipeline.process import PipelineProcess
 from pipo_runner.pipeline.versions import read_definition
 from pipo_runner.spec import ProcessSpec
 
@@ -55,11 +58,21 @@ async def _run(spec: ProcessSpec, report: Report) -> int:
     files.ensure()
     # The definition first: a broken file never touches the journal.
     manifests = connectors.manifests()
-    definition = read_definition(Path(spec.file), spec.name, manifests, home.root)
+    definition = read_definition(
+        Path(spec.file),
+        spec.name,
+        manifests,
+        home.root,
+        workspace=config.workspace,
+        uploaded_code=config.allow_uploaded_code,
+    )
     lease = _lease(spec.name, files.lease, clock)
     journal: SqliteJournal | None = None
+    listening: socket.socket | None = None
     serves = False
     try:
+        # A port that is taken touches no journal either: the start begins no lifetime.
+        listening = own_port(definition.pipeline, spec.options, home)
         journal = SqliteJournal.open(files.folder, pipeline=spec.name, clock=clock)
         process = PipelineProcess(
             spec,
@@ -69,6 +82,7 @@ async def _run(spec: ProcessSpec, report: Report) -> int:
             definition=definition,
             journal=journal,
             internal_token=tokens.internal_token(home),
+            listening=listening,
         )
         _on_signals(process)
         address = await process.start()
@@ -84,6 +98,8 @@ async def _run(spec: ProcessSpec, report: Report) -> int:
             report({"error": {"code": "internal", "message": str(error), "hint": "see its log"}})
         return CRASHED
     finally:
+        if listening is not None:
+            listening.close()
         if journal is not None:
             # After a clean end this does nothing; otherwise the files stay as a crash leaves them.
             async with asyncio.timeout(JOURNAL_CLOSE_S):

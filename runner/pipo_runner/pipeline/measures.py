@@ -17,6 +17,7 @@ from pipo.lang.model import Pipeline
 from pipo.rpc import to_proto
 from pipo.rpc.stubs import pipeline_pb2, pipo_pb2
 from pipo.telemetry.metrics import Histogram
+from pipo_runner.pipeline.lifetime import Lifetime
 from pipo_runner.pipeline.plan import Plan
 from pipo_runner.pipeline.resources import Resources
 from pipo_runner.pipeline.statistics import Statistics
@@ -64,6 +65,7 @@ class Measures:
         paused_reason: str | None,
         held: int,
         stalled_at: str | None,
+        lifetime: Lifetime,
     ) -> pipo_pb2.PipelineInfo:
         """The pipeline as `pipo status` shows it."""
         rows = self._journal.rows
@@ -80,6 +82,8 @@ class Measures:
             notes.append(_paused(entry.pipeline, paused_reason, held))
         if stalled_at is not None:
             notes.append(f"stalled at '{stalled_at}'")
+        if lifetime.reached is not None:
+            notes.append(f"its lifetime is over: {lifetime.reached}")
         if verifying and not checkers:
             notes.append(f"no checker attached; {verifying} written packet(s) wait for one")
         return pipo_pb2.PipelineInfo(
@@ -93,6 +97,7 @@ class Measures:
             listen=entry.listen,
             detached=entry.detached,
             ttl=entry.ttl,
+            lifetime=_left(lifetime, now_ms),
             started_at=entry.started_at,
             restarts=entry.restarts,
             runner=entry.runner,
@@ -147,6 +152,14 @@ def _chain(pipeline: Pipeline) -> pipo_pb2.Chain:
         feeds=[name for name in feeds if "${" not in name],
         fed_by=sorted({sender for listed in senders for sender in listed}),
     )
+
+
+def _left(lifetime: Lifetime, now_ms: int) -> pipo_pb2.Lifetime | None:
+    """What is left of the ttl; the end moves with the wall clock, what is left does not."""
+    left_ms = lifetime.left_ms
+    if left_ms is None:
+        return None
+    return pipo_pb2.Lifetime(ttl=lifetime.terms.ttl, ends_at=now_ms + left_ms, remaining_ms=left_ms)
 
 
 def _paused(pipeline: str, reason: str, held: int) -> str:

@@ -1,7 +1,8 @@
-"""One pipeline process: its start and its three ends, in order.
+"""One pipeline process: its start, what it is asked, and its way to one of its ends.
 
 The parts know nothing of each other beyond what `assembly` gives them. This file
-holds the order of things and no rule about packets.
+holds the order of things and no rule about packets; which end wins is said in `ends`, what
+follows from it in `closing`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ import asyncio
 import os
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from pipo import collector
 from pipo.clock import Clock
 from pipo.connectors import registry as connectors
 from pipo.connectors.contract import BotReader, Context, HttpInput, Input, InputContext, Step
+from pipo.crashpoints import reach
 from pipo.errors import BadRequest, InvalidState, Unavailable
 from pipo.home import Home, registry
 from pipo.home.config import Config
@@ -27,20 +28,20 @@ from pipo.journal import reads, versions
 from pipo.journal.changes import (
     RESTARTED,
     Change,
-    Draining,
-    Failed,
+    LifetimeEnded,
     Marked,
     Paused,
     Started,
-    Stopped,
 )
 from pipo.journal.clean_up import CleanUp
 from pipo.journal.sqlite_journal import LISTENER_RAISED, Recovery, SqliteJournal
-from pipo.lang.model import Pipeline
+from pipo.lang.model import Lifetime, Pipeline
+from pipo.payload import encode
 from pipo.rpc.server import RunningServer, serve
 from pipo.rpc.stubs import pipeline_pb2, pipo_pb2
 from pipo.telemetry.logs import logger, mask
 from pipo.telemetry.redaction import Redactor
+from pipo_runner.pipeline import closing
 from pipo_runner.pipeline.acks import Acks
 from pipo_runner.pipeline.applying import Applying
 from pipo_runner.pipeline.assembly import (
@@ -53,10 +54,13 @@ from pipo_runner.pipeline.assembly import (
     resolutions,
 )
 from pipo_runner.pipeline.body_budget import BODIES_LIMIT, BodyBudget
+from pipo_runner.pipeline.closing import Standing
 from pipo_runner.pipeline.downstream import Downstream
+from pipo_runner.pipeline.ends import Effect, End, Ends
 from pipo_runner.pipeline.functions import Functions
 from pipo_runner.pipeline.handing import HandOvers
 from pipo_runner.pipeline.http_door import HttpDoor
+from pipo_runner.pipeline.lifetime import Limit, terms_of
 from pipo_runner.pipeline.operations import DeadLetters
 from pipo_runner.pipeline.orders import Orders
 from pipo_runner.pipeline.outputs import Outputs
@@ -75,21 +79,6 @@ from pipo_runner.pipeline.timers import Timers
 from pipo_runner.pipeline.verification import Verifications
 from pipo_runner.pipeline.versions import Definition, Edition, Plans, begin
 from pipo_runner.spec import ProcessSpec
-
-# How long a stop waits for requests that are being answered (edge 37).
-REQUESTS_GRACE_S = 2.0
-# `stop --now` waits this long for a write in flight (decision 2).
-NOW_GRACE_S = 2.0
-DRAIN_TIMEOUT_MS = 120_000.0
-
-
-@dataclass(frozen=True, slots=True)
-class End:
-    """How the process ends, and the journaled reason: `drain`, `now` or `suspend` (design §2),
-    or `halt`, when a policy asks for it (edge 140)."""
-
-    kind: str
-    reason: str
 
 
 class PipelineProcess:
@@ -111,7 +100,9 @@ class PipelineProcess:
         definition: Definition,
         journal: SqliteJournal,
         internal_token: str,
+        listening: socket.socket | None = None,
     ) -> None:
+        """`listening` is the port of its own that is reserved for its http input."""
         self.name = spec.name
         self.pid = os.getpid()
         self._spec = spec
@@ -121,12 +112,13 @@ class PipelineProcess:
         self._definition = definition
         self._journal = journal
         self._token = internal_token
+        self._listening = listening
         self._log = logger("pipeline")
         self._started_at = clock.now_ms()
-        self._status = "starting"
+        self._ttl: str | None = spec.options.get("ttl")
         self._address = ""
-        self._end: asyncio.Future[End] = asyncio.get_running_loop().create_future()
-        self._harder: End | None = None
+        self._ends = Ends()
+        self._lifetime_ended: LifetimeEnded | None = None
         self._crash: BaseException | None = None
         self._timers = Timers(self._crashed)
         asyncio.get_running_loop().set_exception_handler(self._unhandled)
@@ -179,6 +171,7 @@ class PipelineProcess:
             redact=redactor.text,
             load=loader(self._journal),
             budget=self._budget,
+            terms=terms_of(pipeline.lifetime, self._ttl),
         )
         self.parts = assemble(pipeline, around, recovery)
         orders = Orders(self._journal, self._timers)
@@ -227,15 +220,19 @@ class PipelineProcess:
             redact=redactor.text,
         )
         self._address = f"{self._spec.advertise}:{self._server.port}"
+        await self.parts.statistics.recall()
+        self.parts.lifetime.on_over = self._lifetime_over
+        self.parts.lifetime.begin(
+            anchor_ms=recovery.ttl_anchor or self._started_at, reached=recovery.lifetime_over
+        )
         await self._open_inputs(around)
-        self.parts.statistics.last_delivery_at = await reads.last_delivery_at(self._journal.rows)
-        self._status = "active"
+        self._ends.move_to("active")
         if self.parts.stalling is not None:
             self.parts.stalling.on_change.append(self._register_later)
             self.parts.stalling.begin()
         self._register()
         self.parts.admission.open()
-        if not self._end.done() or self._end.result().kind == "drain":
+        if self._ends.works:
             # A check that was taken up may have halted the run before it began.
             self.parts.executor.open()
         self._journal.failed.add_done_callback(self._journal_failed)
@@ -275,7 +272,7 @@ class PipelineProcess:
 
         The version and the start are one commit, behind everything that could refuse them.
         """
-        rows, at = self._journal.rows, self._clock.now_ms()
+        rows, at = self._journal.rows, self._started_at
         beginning = begin(
             self._definition,
             await versions.latest(rows),
@@ -296,7 +293,13 @@ class PipelineProcess:
         await self._plans.add_older({unit.version for unit in recovery.units}, self._version)
         changes: list[Change] = [] if beginning.added is None else [beginning.added]
         changes.append(
-            Started(edition.version, recovery.packets, at, file_hash=self._definition.hash)
+            Started(
+                edition.version,
+                recovery.packets,
+                at,
+                ttl=self._ttl,
+                file_hash=self._definition.hash,
+            )
         )
         if recovery.pause_reason is not None:
             changes.append(Paused(recovery.pause_reason, at, restored=True))
@@ -360,6 +363,7 @@ class PipelineProcess:
             mask=base.mask,
             hide=base.hide,
             intake=self.parts.intake,
+            listening=self._listening,
         )
         self._inputs = build_inputs(self._plans.current().pipeline, around, context)
         for made in self._inputs:
@@ -372,7 +376,7 @@ class PipelineProcess:
                 self.parts.hand_overs.input = made  # type: ignore[assignment]  # the one that takes
 
     def _register(self) -> None:
-        if self._status == "active":
+        if self._ends.phase == "active":
             registry.write(self._home, self._entry(self._address))
 
     def _register_later(self) -> None:
@@ -386,8 +390,8 @@ class PipelineProcess:
             pid=self.pid,
             host=socket.gethostname(),
             address=address,
-            listen=None,
-            ttl=None,
+            listen=None if self._http is None else self._http.port,
+            ttl=self._ttl,
             state="running",
             status=self.status,
             started_at=self._started_at,
@@ -395,6 +399,7 @@ class PipelineProcess:
             file=str(self._definition.file),
             restarts=self._spec.restarts,
             telegram_bot=",".join(self._bots) or None,
+            detached=self._spec.options.get("detached") is True,
         )
 
     # ── what others ask ──────────────────────────────────────────────────────
@@ -429,11 +434,12 @@ class PipelineProcess:
 
     @property
     def status(self) -> str:
-        if self._status == "active" and self.parts.pausing.reason is not None:
+        phase = self._ends.phase
+        if phase == "active" and self.parts.pausing.reason is not None:
             return "paused"
-        if self._status == "active" and self._stalled_at is not None:
+        if phase == "active" and self._stalled_at is not None:
             return "jammed"
-        return self._status
+        return phase
 
     @property
     def _stalled_at(self) -> str | None:
@@ -472,6 +478,7 @@ class PipelineProcess:
             paused_reason=self.parts.pausing.reason,
             held=self.parts.pausing.held,
             stalled_at=self._stalled_at,
+            lifetime=self.parts.lifetime,
         )
 
     def metrics(self) -> list[pipeline_pb2.MetricSeries]:
@@ -511,13 +518,16 @@ class PipelineProcess:
 
     def _must_run(self, what: str, *, draining: bool = False) -> None:
         """Raises: InvalidState, Unavailable, unless it runs or, where that will do, drains."""
-        if draining and self._status in ("active", "draining"):
+        phase = self._ends.phase
+        if draining and phase in ("active", "draining"):
             return
-        if self._status == "starting":
+        if phase == "starting":
             raise Unavailable(f"{self.name} is starting", hint=f"{what} it in a moment")
-        if self._status != "active" or self._end.done():
+        if phase != "active" or self._ends.end is not None:
+            reached = self.parts.lifetime.reached
+            over = "" if reached is None else f"; its lifetime is over: {reached}"
             raise InvalidState(
-                f"{self.name} is {'draining' if self._status == 'active' else self._status}",
+                f"{self.name} is {'draining' if phase == 'active' else phase}{over}",
                 hint=f"only a running pipeline can {what}; start it again: pipo start {self.name}",
             )
 
@@ -525,124 +535,109 @@ class PipelineProcess:
 
     def ask_to_stop(self, *, now: bool) -> pipo_pb2.StopReply:
         """Begins a stop; the answer goes out before it takes effect (edge 311)."""
-        already = self._end.done()
+        already = self._ends.end is not None
         self.end(End("now", "stop") if now else End("drain", "stop"))
         state = "stopping" if now else "draining"
         return pipo_pb2.StopReply(pipeline=self.name, state=state, already=already)
 
     def ask_to_drain(self, *, restart: bool) -> pipo_pb2.DrainReply:
         """Begins a drain; after one for a restart its host brings it up again (decision 7)."""
-        already = self._end.done()
+        already = self._ends.end is not None
         self.end(End("drain", RESTARTED if restart else "stop"))
         return pipo_pb2.DrainReply(pipeline=self.name, state="draining", already=already)
 
-    def end(self, end: End) -> None:
-        """Asks for an end. Asked again, anything but a drain cuts short what is waited for."""
-        if not self._end.done():
-            self._end.set_result(end)
-        elif end.kind != "drain":
-            self._harder = end
-            if self._status == "draining":
-                self.parts.pending.give_up_waiting()
-            elif self._status == "stopping":
-                self.parts.executor.give_up_waiting()
-                self.parts.writing.give_up_waiting()
+    def end(self, end: End) -> Effect:
+        """Asks for an end; what follows from that."""
+        effect = self._ends.ask(end)
+        if self._ends.phase in ("draining", "stopping"):
+            closing.give_up_waiting(self.parts, effect)
+        return effect
 
     def _halt(self, reason: str) -> None:
         """A policy halts the pipeline: nothing more begins, what is in hand finishes."""
-        if self._status == "stopping":
+        if self._ends.phase == "stopping":
             return
         self.parts.pausing.end()
         self.parts.executor.close()
         self.parts.writing.give_back()
         self.end(End("halt", reason))
 
+    def _lifetime_over(self, limit: Limit) -> None:
+        """A limit of the lifetime is reached: intake ends with it (edge 5)."""
+        self.parts.admission.end_lifetime(limit.refusal(self.name))
+        drains = self.parts.lifetime.terms.drains
+        # What is in hand finishes either way: nobody waits for a stop of this kind.
+        end = End("drain" if drains else "suspend", limit.reason, completes=True)
+        if self.end(end) is not Effect.BEGINS:
+            return
+        self.parts.pausing.end()
+        self._lifetime_ended = LifetimeEnded(
+            reason=limit.reason,
+            limit=str(limit),
+            stats=encode(self.parts.statistics.scope()),
+            at=self._clock.now_ms(),
+        )
+        self._log.info(
+            f"lifetime {limit} reached; {'draining' if drains else 'stopping'}",
+            action=LifetimeEnded.event,
+        )
+
     async def run_to_end(self) -> int:
         """Waits for an end and carries it out; the exit code, 1 for a halt.
 
         Raises: what made the process fail, if a part of it did.
         """
-        end = await self._end
+        end = await self._ends.wait()
         if self._crash is not None:
             raise self._crash
+        run = self._standing()
+        if self._lifetime_ended is not None:
+            reach("lifetime.before_commit")
+            await self._journal.commit(self._lifetime_ended)
+            reach("lifetime.after_commit")
         if end.kind == "drain":
-            drained = await self._drain()
+            drained = await closing.drain(run, self._ends, self._drain_timeout_s)
             if self._crash is not None:
                 raise self._crash
-            end = self._harder or end
-            if not drained and self._harder is None:
+            overtaken, end = end, await self._ends.wait()
+            if not drained and end.kind == overtaken.kind:
                 self._log.warning("the drain timed out", pending=len(self.parts.pending))
-        await self._close(end)
+        await closing.close(run, self._ends, end, self._grace_s(end))
+        return self._ended(end)
+
+    def _ended(self, end: End) -> int:
         if end.kind == "halt":
             self._log.error("pipeline halted", action="pipeline.failed", reason=end.reason)
             return 1
-        self._log.info("pipeline stopped", action="pipeline.stopped", reason=end.reason)
+        if end.completes:
+            self._log.info("pipeline completed", action="pipeline.completed", reason=end.reason)
+        else:
+            self._log.info("pipeline stopped", action="pipeline.stopped", reason=end.reason)
         return 0
 
-    async def _drain(self) -> bool:
-        """Intake ends and what was accepted is worked off; False at the time limit.
+    @property
+    def _drain_timeout_s(self) -> float:
+        lifetime = self._plans.current().pipeline.lifetime or Lifetime()
+        return lifetime.drain_timeout_ms / 1000.0
 
-        A pause ends first, and nothing pauses it again (edge 307).
-        """
-        self._status = "draining"
-        self._end_looking()
-        self.parts.pausing.end()
-        self.parts.admission.close("draining")
-        await self._close_inputs()
-        await self.parts.pausing.resume()
-        self.parts.batches.hasten()
-        await self._journal.commit(Draining(self._clock.now_ms()))
-        if self._harder is not None:
-            return False
-        return await self.parts.pending.emptied(DRAIN_TIMEOUT_MS / 1000.0)
+    def _grace_s(self, end: End) -> float:
+        return closing.NOW_GRACE_S if end.kind == "now" else self._config.stop_timeout_s
 
-    def _end_looking(self) -> None:
-        """No stall is looked for any more."""
-        if self.parts.stalling is not None:
-            self.parts.stalling.end()
-
-    async def _close(self, end: End) -> None:
-        """Order: 1 intake, 2 steps in hand, 3 waits given back, 4 the last event,
-        5 registry, 6 streams, 7 server, 8 destination, 9 journal.
-
-        The registry comes before the streams: whoever loses one finds that nobody is
-        to be dialled any more.
-        """
-        self._status = "stopping"
-        self._end_looking()
-        self._tidying.end()
-        self.parts.admission.close("stopped")
-        await self._close_inputs()
-        self.parts.executor.close()
-        self.parts.acks.close()
-        self._timers.cancel_waits()
-        self.parts.batches.wind_up()
-        grace_s = NOW_GRACE_S if end.kind == "now" else self._config.stop_timeout_s
-        rested = all(
-            await asyncio.gather(
-                self.parts.executor.idle(grace_s), self.parts.writing.idle(grace_s)
-            )
+    def _standing(self) -> Standing:
+        return Standing(
+            name=self.name,
+            home=self._home,
+            clock=self._clock,
+            journal=self._journal,
+            parts=self.parts,
+            timers=self._timers,
+            tidying=self._tidying,
+            inputs=self._inputs,
+            steps=self._steps,
+            functions=self._functions,
+            outputs=self._outputs,
+            server=self._server,
         )
-        self.parts.pending.release_waits()
-        last = Failed if end.kind == "halt" else Stopped
-        await self._journal.commit(last(end.reason, self._clock.now_ms()))
-        registry.remove(self._home, self.name)
-        self.verifications.close()
-        self._timers.end_reading()
-        if self._server is not None:
-            await self._server.stop(REQUESTS_GRACE_S)
-        await self._timers.close(REQUESTS_GRACE_S if rested else 0.0)
-        await self._functions.close()
-        if rested:
-            await self._outputs.close()
-            await self._steps.close()
-        # Else a destination holds a write up, and closing it would wait for that: it is left
-        # as a kill leaves it, and the keys tell the next start what was written (O074).
-        await self._journal.close(clean=True)
-
-    async def _close_inputs(self) -> None:
-        for made in self._inputs:
-            await made.close()
 
     def _crashed(self, error: BaseException) -> None:
         """A part failed in a way that is a bug: the process starts anew from disk."""

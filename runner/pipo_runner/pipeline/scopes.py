@@ -71,6 +71,10 @@ class Scopes:
         """What a text about the pipeline itself sees; it is about no packet."""
         return {"meta": {"pipeline": self._pipeline, "version": version}, "env": self._env}
 
+    def lifetime(self, stats: Mapping[str, Any]) -> dict[str, Any]:
+        """What `lifetime.until` sees."""
+        return {"stats": stats, "env": self._env}
+
     def inputs(self) -> dict[str, Any]:
         """What an input's `with:` sees."""
         return {"env": self._env, "secrets": self._secrets}

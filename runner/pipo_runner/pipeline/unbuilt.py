@@ -32,6 +32,5 @@ def later(pipeline: Pipeline) -> list[tuple[str, bool]]:
     """Each name of what this build does not run, and whether the pipeline uses it."""
     kinds = {node.kind for node in pipeline.nodes}
     return [
-        ("lifetime", pipeline.lifetime is not None),
         ("agent nodes", "agent" in kinds),
     ]

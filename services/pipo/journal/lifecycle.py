@@ -1,8 +1,8 @@
 """What happens to the pipeline itself, its versions and its output's notes.
 
 None of these has a state to be legal in: the one process that holds the lease writes them,
-and they say what it did. What must outlive it stands in `meta`: the anchor of the ttl and the
-reason of a pause.
+and they say what it did. What must outlive it stands in `meta`: the anchor of the ttl, the
+reason of a pause, and the limit that has ended the lifetime.
 """
 
 from __future__ import annotations
@@ -140,6 +140,7 @@ LAST_COMPACTION: Final = "last_compaction"
 FILE_HASH: Final = "file_hash"
 _TTL_ANCHOR: Final = "ttl_anchor"
 _PAUSE_REASON: Final = "pause_reason"
+_LIFETIME_OVER: Final = "lifetime_over"
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,15 +290,21 @@ class PipelineEscalated:
 
 @dataclass(frozen=True, slots=True)
 class LifetimeEnded:
-    """The pipeline's lifetime is over, for this reason; `stats` is an object (edge 314)."""
+    """The pipeline's lifetime is over, for this reason; `stats` is an object (edge 314).
+
+    `limit` is what was reached, such as `max_packets 50000`: a crash or a suspension on the
+    way out leaves it to the next run, which goes on ending.
+    """
 
     event: ClassVar[str] = "pipeline.lifetime"
 
     reason: str
+    limit: str
     stats: bytes
     at: int
 
     def apply(self, sheet: Sheet) -> Outcome | None:
+        sheet.meta[_LIFETIME_OVER] = self.limit
         facts = _text({"reason": self.reason})
         detail = f'{facts[:-1]},"stats":{self.stats.decode()}}}'
         sheet.event(self.at, self.event, detail=detail)
@@ -336,7 +343,7 @@ class Compacted:
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """The run ended in order; only a suspension keeps the ttl's anchor and a pause."""
+    """The run ended in order; only a suspension keeps a pause, and what the lifetime stands on."""
 
     event: ClassVar[str] = "pipeline.stopped"
 
@@ -352,7 +359,7 @@ class Stopped:
 
 @dataclass(frozen=True, slots=True)
 class Completed:
-    """The pipeline's lifetime is over and its packets are done."""
+    """The run ended in order with its lifetime: no restart brings it up again."""
 
     event: ClassVar[str] = "pipeline.completed"
 
@@ -404,6 +411,7 @@ PipelineChange = (
 def _end_cleanly(sheet: Sheet) -> None:
     sheet.meta[_TTL_ANCHOR] = None
     sheet.meta[_PAUSE_REASON] = None
+    sheet.meta[_LIFETIME_OVER] = None
 
 
 def _text(facts: Mapping[str, object]) -> str:

@@ -90,6 +90,8 @@ class Recovery:
     newest_packet: str | None = None
     pause_reason: str | None = None
     ttl_anchor: int | None = None
+    lifetime_over: str | None = None
+    """The limit that an earlier run was ending for (`LifetimeEnded.limit`)."""
 
     @property
     def packets(self) -> int:
@@ -150,7 +152,9 @@ MARKS: Final = "SELECT name, value FROM marks"
 NEWEST_VERSION: Final = "SELECT max(version) FROM versions"
 # The root that came last: ids are ULIDs.
 NEWEST_PACKET: Final = "SELECT max(id) FROM units WHERE root IS NULL"
-FACTS: Final = "SELECT key, value FROM meta WHERE key IN ('pause_reason', 'ttl_anchor')"
+FACTS: Final = """
+SELECT key, value FROM meta WHERE key IN ('pause_reason', 'ttl_anchor', 'lifetime_over')
+"""
 
 
 async def recover(rows: Rows) -> Recovery:
@@ -181,6 +185,7 @@ async def recover(rows: Rows) -> Recovery:
         newest_packet=newest[0][0],
         pause_reason=kept.get("pause_reason"),
         ttl_anchor=int(anchor) if anchor is not None else None,
+        lifetime_over=kept.get("lifetime_over"),
     )
 
 

@@ -136,6 +136,8 @@ class Lifetime:
     until: str | None = None
     on_end: Literal["drain", "stop"] = "drain"
     drain_timeout_ms: float = 120_000.0
+    ttl: str | None = field(default=None, compare=False)
+    """As the file writes it; `2h` and `120m` are the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,6 +345,7 @@ def _lifetime(block: Mapping[str, Any]) -> Lifetime:
         "until": block.get("until"),
         "on_end": block.get("on_end"),
         "drain_timeout_ms": _ms(block.get("drain_timeout")),
+        "ttl": block.get("ttl"),
     }
     return Lifetime(**_given(settings))
 

@@ -242,11 +242,11 @@ def test_a_key_that_comes_again_finds_its_packet() -> None:
 def test_only_a_clean_end_drops_the_ttl_anchor_and_the_pause() -> None:
     from pipo.journal.changes import Completed, Failed, Started
 
-    facts = {"ttl_anchor": "5", "pause_reason": "manual"}
+    facts = {"ttl_anchor": "5", "pause_reason": "manual", "lifetime_over": "ttl 2h"}
     for end in (Stopped("stop", AT), Completed(AT), Failed("halt", AT)):
         sheet = Sheet(1, {}, {1}, {}, facts)
         end.apply(sheet)
-        assert sheet.meta == {"ttl_anchor": None, "pause_reason": None}
+        assert sheet.meta == dict.fromkeys(facts)
     sheet = Sheet(1, {}, {1}, {}, facts)
     Stopped("shutdown", AT).apply(sheet)
     Started(1, 3, AT).apply(sheet)

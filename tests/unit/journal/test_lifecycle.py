@@ -11,6 +11,7 @@ from pipo.journal.changes import (
     BatchSplit,
     Change,
     Completed,
+    Draining,
     Failed,
     LifetimeEnded,
     LifetimeError,
@@ -62,7 +63,7 @@ from tests.unit.journal.packets import AT, accepted, batched, packet_id, retried
             {"reason": "stall", "then": "notify", "handle": False},
         ),
         (
-            LifetimeEnded("max_packets", b'{"accepted":5}', AT),
+            LifetimeEnded("max_packets", "max_packets 5", b'{"accepted":5}', AT),
             "pipeline.lifetime",
             {"reason": "max_packets", "stats": {"accepted": 5}},
         ),
@@ -124,6 +125,23 @@ async def test_a_pause_outlives_a_crash_and_a_suspension_only(tmp_path: Any) -> 
     assert await next_run(*again) is None
     assert await next_run(Paused("stall", AT), Failed("halt", AT)) == "stall"
     assert await next_run(Paused("stall", AT), Completed(AT)) is None
+    assert await next_run() is None
+
+
+async def test_the_end_of_a_lifetime_outlives_a_crash_and_a_suspension_only(tmp_path: Any) -> None:
+    async def next_run(*changes: Change) -> str | None:
+        journal = open_quick(tmp_path)
+        over = (await journal.recover()).lifetime_over
+        await journal.commit(*changes)
+        await journal.close(clean=False)
+        return over
+
+    reached = LifetimeEnded("until", "until stats.uptime > 600", b"{}", AT)
+    await next_run(version(), Started(1, 0, AT), reached, Draining(AT))
+    assert await next_run(Started(1, 0, AT)) == "until stats.uptime > 600"
+    assert await next_run(Stopped("shutdown", AT)) == "until stats.uptime > 600"
+    assert await next_run(Completed(AT)) == "until stats.uptime > 600"
+    assert await next_run(reached, Stopped("restart", AT)) is None
     assert await next_run() is None
 
 

@@ -38,7 +38,8 @@ from pipo.journal.changes import Change
 from pipo.journal.outcomes import Outcome
 from pipo.journal.sqlite_journal import SqliteJournal
 from pipo_runner.pipeline import process as process_module
-from pipo_runner.pipeline.process import End, PipelineProcess
+from pipo_runner.pipeline.ends import End, Kind
+from pipo_runner.pipeline.process import PipelineProcess
 from pipo_runner.pipeline.versions import read_definition
 from pipo_runner.spec import ProcessSpec
 from tests.unit.runner.pipeline.rig import FakeClock, quiet
@@ -309,7 +310,7 @@ class Mortal:
         self.fate.dead = True
         self._over(self.journal.close(clean=False))
 
-    def end(self, kind: str) -> None:
+    def end(self, kind: Kind) -> None:
         """An end in order."""
 
         async def ended() -> None:

@@ -11,8 +11,9 @@ import pytest
 from pipo import collector
 from pipo.errors import InvalidState
 from pipo.journal.sqlite_journal import JournalFailed
+from pipo_runner.pipeline.ends import End
 from pipo_runner.pipeline.main import CRASHED, run
-from pipo_runner.pipeline.process import End, PipelineProcess
+from pipo_runner.pipeline.process import PipelineProcess
 from pipo_runner.spec import ProcessSpec
 from tests.unit.runner.pipeline.rig import PLAIN
 

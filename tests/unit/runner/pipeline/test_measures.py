@@ -12,10 +12,12 @@ from pipo.home.registry import Entry
 from pipo.journal import reads, units
 from pipo.journal.reads import OldestPending
 from pipo.rpc.stubs import pipeline_pb2, pipo_pb2
+from pipo_runner.pipeline.lifetime import Terms
 from pipo_runner.pipeline.measures import Measures
 from pipo_runner.pipeline.rates import MinuteRate
 from pipo_runner.pipeline.statistics import Statistics
 from tests.unit.runner.pipeline.rig import AT, PLAIN, FakeClock, Rig, quiet
+from tests.unit.runner.pipeline.test_lifetime import Life, life
 
 ENTRY = Entry(
     pipeline="people",
@@ -78,7 +80,7 @@ def measures_of(journal: Journal) -> Measures:
     rate = MinuteRate()
     made = Measures(journal, Statistics(journal, rate, clock))  # type: ignore[arg-type]
     clock.passed_s = 9.9
-    rate.add(5, clock.now_ms())
+    rate.add(5, clock.monotonic())
     return made
 
 
@@ -92,6 +94,7 @@ async def info(measures: Measures, **given: Any) -> pipo_pb2.PipelineInfo:
         "paused_reason": None,
         "held": 0,
         "stalled_at": None,
+        "lifetime": Life(Terms()).made,
     }
     return await measures.info(ENTRY, **words | given)
 
@@ -232,3 +235,21 @@ async def test_both_ends_of_a_chain_are_named(to: str, feeds: list[str]) -> None
     assert (list(found.chain.feeds), list(found.chain.fed_by)) == (feeds, ["a", "b", "c"])
     alone = await info(measures_of(Journal()))
     assert (list(alone.chain.feeds), list(alone.chain.fed_by)) == ([], [])
+
+
+@pytest.mark.usefixtures("no_rows")
+async def test_what_is_left_of_a_ttl_is_told() -> None:
+    alone = await info(measures_of(Journal()))
+    assert not alone.HasField("lifetime")
+    one = life("ttl: 2h, max_packets: 3").begin()
+    one.clock.passed_s = 600.0
+    found = await info(measures_of(Journal()), lifetime=one.made)
+    left_ms = 6_600_000
+    assert found.lifetime == pipo_pb2.Lifetime(
+        ttl="2h", ends_at=AT + 5000 + left_ms, remaining_ms=left_ms
+    )
+    assert list(found.notes) == []
+    one.accepted = 3
+    one.made.moved()
+    found = await info(measures_of(Journal()), lifetime=one.made)
+    assert list(found.notes) == ["its lifetime is over: max_packets 3"]

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -327,7 +327,7 @@ class APipeline(RuleBasedStateMachine):
         self.agree()
 
     @rule(how=st.sampled_from(("kill", "suspend", "now")))
-    def start_anew(self, how: str) -> None:
+    def start_anew(self, how: Literal["kill", "suspend", "now"]) -> None:
         if how == "kill" or self.pipeline.destination.in_hand:
             self.pipeline.die()
         else:

@@ -25,8 +25,10 @@ from pipo.journal.sqlite_journal import SqliteJournal
 from pipo.rpc.channels import dial
 from pipo.rpc.server import RunningServer, serve
 from pipo.rpc.stubs import pipeline_pb2, pipeline_pb2_grpc, pipo_pb2
+from pipo_runner.pipeline import closing
 from pipo_runner.pipeline import process as process_module
-from pipo_runner.pipeline.process import End, PipelineProcess
+from pipo_runner.pipeline.ends import End, Kind
+from pipo_runner.pipeline.process import PipelineProcess
 from pipo_runner.pipeline.versions import read_definition
 from pipo_runner.spec import ProcessSpec
 from tests.unit.journal.conftest import open_quick
@@ -52,6 +54,7 @@ class House:
         self.home.pipeline("people").ensure()
         self.file = folder / "people.pipo"
         self.clock: Clock = SystemClock()
+        self.options: dict[str, Any] = {}
         self.journal: SqliteJournal
         self.process: PipelineProcess
         self._servers: list[RunningServer] = []
@@ -69,6 +72,7 @@ class House:
                 bind="127.0.0.1",
                 advertise="127.0.0.1",
                 restarts=2,
+                options=self.options,
             ),
             home=self.home,
             config=replace(Config(), **{"stop_timeout_s": 30.0, **config}),
@@ -84,7 +88,7 @@ class House:
         """The run, on its way to its end."""
         return asyncio.create_task(self.process.run_to_end(), name="a run")
 
-    async def end(self, kind: str = "suspend", reason: str = "shutdown") -> int:
+    async def end(self, kind: Kind = "suspend", reason: str = "shutdown") -> int:
         """Ends the run and says with which code."""
         self.process.end(End(kind, reason))
         return await self.process.run_to_end()
@@ -308,7 +312,7 @@ async def test_a_pause_outlives_a_crash_and_a_suspension(house: House, crashes: 
 
 
 @pytest.mark.parametrize("kind", ["now", "drain"])
-async def test_a_clean_stop_ends_a_pause(house: House, kind: str) -> None:
+async def test_a_clean_stop_ends_a_pause(house: House, kind: Kind) -> None:
     process = await house.start()
     await process.pause("")
     await house.end(kind, "stop")
@@ -541,14 +545,13 @@ async def test_a_drain_says_what_follows_it(house: House, restart: bool, reason:
     await house.end()
 
 
-async def test_a_drain_ends_at_its_time_limit(
-    house: House, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(process_module, "DRAIN_TIMEOUT_MS", 1.0)
-    await house.start(CHECKED)
+@pytest.mark.seed("L007")
+async def test_a_drain_ends_at_the_time_limit_of_its_file(house: House) -> None:
+    hasty = f"{CHECKED}lifetime: {{ drain_timeout: 1ms }}\n"
+    await house.start(hasty)
     packet = await house.push()
     assert await house.end("drain", "stop") == 0
-    await house.start(CHECKED)
+    await house.start(hasty)
     assert len(house.process.verifications) == 1
     assert packet in {unit.id for unit in (await house.journal.recover()).units}
     await house.end()
@@ -643,10 +646,10 @@ async def test_a_suspend_waits_for_the_write_in_hand(house: House, output: FakeO
 
 @pytest.mark.parametrize("kind", ["suspend", "now"])
 async def test_a_write_that_hangs_is_left_and_taken_up_again(
-    house: House, output: FakeOutput, monkeypatch: pytest.MonkeyPatch, kind: str
+    house: House, output: FakeOutput, monkeypatch: pytest.MonkeyPatch, kind: Kind
 ) -> None:
-    monkeypatch.setattr(process_module, "NOW_GRACE_S", 0.01)
-    monkeypatch.setattr(process_module, "REQUESTS_GRACE_S", 0.01)
+    monkeypatch.setattr(closing, "NOW_GRACE_S", 0.01)
+    monkeypatch.setattr(closing, "REQUESTS_GRACE_S", 0.01)
     await house.start(stop_timeout_s=0.05)
     output.hold()
     packet = await house.push()
@@ -662,9 +665,9 @@ async def test_a_write_that_hangs_is_left_and_taken_up_again(
 
 @pytest.mark.parametrize("second", ["suspend", "now"])
 async def test_a_second_signal_ends_at_once(
-    house: House, output: FakeOutput, monkeypatch: pytest.MonkeyPatch, second: str
+    house: House, output: FakeOutput, monkeypatch: pytest.MonkeyPatch, second: Kind
 ) -> None:
-    monkeypatch.setattr(process_module, "REQUESTS_GRACE_S", 0.01)
+    monkeypatch.setattr(closing, "REQUESTS_GRACE_S", 0.01)
     await house.start(stop_timeout_s=60.0)
     output.hold()
     await house.push()
@@ -692,7 +695,7 @@ async def test_who_waits_for_an_end_is_let_go_at_a_stop(house: House) -> None:
 async def test_who_watches_hears_the_last_word_and_holds_nothing_up(
     house: House, output: FakeOutput, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process_module, "REQUESTS_GRACE_S", 60.0)
+    monkeypatch.setattr(closing, "REQUESTS_GRACE_S", 60.0)
     await house.start()
     output.hold()
     await house.push()

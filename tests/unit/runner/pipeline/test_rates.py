@@ -8,7 +8,7 @@ from pipo_runner.pipeline.rates import MinuteRate
 def test_only_the_last_sixty_seconds_count() -> None:
     rate = MinuteRate()
     for second in range(100):
-        rate.add(2, second * 1000)
-    assert rate.total(99_000) == 120
-    assert rate.total(99_000 + 30_000) == 60
-    assert rate.total(99_000 + 600_000) == 0
+        rate.add(2, second + 0.5)
+    assert rate.total(99.7) == 120
+    assert rate.total(99.7 + 30) == 60
+    assert rate.total(99.7 + 600) == 0

@@ -96,8 +96,10 @@ def test_a_bad_file_carries_its_findings(tmp_path: Path) -> None:
 
 def test_what_is_not_built_is_refused_when_it_is_read(tmp_path: Path) -> None:
     file = tmp_path / "people.pipo"
-    file.write_text(TEXT + "lifetime: { max_packets: 1 }\n")
-    with pytest.raises(InvalidState, match="lifetime"):
+    settings = "{ model: m, prompt: p, schema: '${data.kind}.json' }"
+    think = f"nodes: {{ think: {{ from: input, agent: claude_api, with: {settings} }} }}\n"
+    file.write_text(TEXT.replace("from: input", "from: think") + think)
+    with pytest.raises(InvalidState, match="agent nodes"):
         read(file)
 
 
