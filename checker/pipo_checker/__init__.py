@@ -8,6 +8,7 @@
     rhythm.py     when to look; held.py what a look makes of a verification
     targets.py    from an offer to what a connector's checks take
     checker.py    all of it as a service; main.py the command
+    staying.py    the checker that detached pipelines keep when their engine is gone
 
 It never writes to a destination or to a journal, renders no template and knows no
 connector by name: what a check means stands in `pipo.connectors`.

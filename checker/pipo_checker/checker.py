@@ -36,6 +36,7 @@ class Checker:
             shell.kind, shell.id, facts=self._facts, metrics=self._metrics
         )
         self._following: asyncio.Task[None] | None = None
+        self._stopped = False
 
     @property
     def http_address(self) -> str:
@@ -57,6 +58,7 @@ class Checker:
         2. The streams end; what was held goes to other checkers, or waits.
         3. The HTTP port closes.
         """
+        self._stopped = True
         self._health.healthy = False
         if self._following is not None:
             self._following.cancel()
@@ -91,8 +93,8 @@ class Checker:
         return render(families(self._roster.meters()))
 
 
-async def start(http_port: int, shell: ServiceShell) -> Checker:
-    """A checker that has started."""
-    checker = Checker(shell, http_port)
+async def start(kind: type[Checker], http_port: int, shell: ServiceShell) -> Checker:
+    """A checker of this kind that has started."""
+    checker = kind(shell, http_port)
     await checker.start()
     return checker

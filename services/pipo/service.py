@@ -134,12 +134,14 @@ def run(
     home: str | None,
     id: str | None,
     stop_timeout_s: float | None = None,
+    log_at_home: bool = False,
 ) -> NoReturn:
     """Runs a service to its end on uvloop, and ends the process with it.
 
     Whatever the person can mend (a folder without permission, a taken port, a wrong
     key in config.yaml) is one message on the standard error it was started with, and 1.
-    Beneath the supervisor the log goes to the home, elsewhere to standard error.
+    Beneath the supervisor, or with `log_at_home`, the log goes to the home, elsewhere to standard
+    error.
     """
     import uvloop
 
@@ -149,7 +151,8 @@ def run(
         where.ensure()
         name = _instance(id)
         config = configuration.load(where)
-        file = where.service_logs / f"{kind}-{name}.log" if PARENT_FD in os.environ else None
+        kept = log_at_home or PARENT_FD in os.environ
+        file = where.service_logs / f"{kind}-{name}.log" if kept else None
         logs.configure(kind, file=file)
         runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
         _leave(
