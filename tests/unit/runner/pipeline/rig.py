@@ -111,13 +111,14 @@ async def until(condition: Callable[[], T], turns: int = 1000) -> T:
 
 
 class FakeClock:
-    """Time that passes when the test says so."""
+    """Time that passes when the test says so; `set_ms` sets the wall clock, and no time passes."""
 
     def __init__(self) -> None:
         self.passed_s = 0.0
+        self.set_ms = 0
 
     def now_ms(self) -> int:
-        return AT + round(self.passed_s * 1000)
+        return AT + self.set_ms + round(self.passed_s * 1000)
 
     def monotonic(self) -> float:
         return 1000.0 + self.passed_s

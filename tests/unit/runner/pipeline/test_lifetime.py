@@ -32,22 +32,13 @@ HOUR_MS = 3_600_000
 PUSHED = "input: { via: push }\noutput: { from: input, to: stdout }\n"
 
 
-class TwoClocks(FakeClock):
-    """A wall clock that can be set without any time passing."""
-
-    set_ms = 0
-
-    def now_ms(self) -> int:
-        return super().now_ms() + self.set_ms
-
-
 class Life:
     """One lifetime, and what it has told."""
 
     def __init__(
         self, terms: Terms, *, accepted: int = 0, stats: Mapping[str, Any] | None = None
     ) -> None:
-        self.clock = TwoClocks()
+        self.clock = FakeClock()
         self.timers = ManualTimers(self.clock)
         self.journal = FakeJournal()
         self.accepted = accepted
