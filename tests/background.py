@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,17 @@ class Background(Stack):
     def entry(self, name: str) -> dict[str, Any]:
         """A pipeline's file in the registry."""
         found: dict[str, Any] = json.loads((self.home / "run" / f"{name}.json").read_text())
+        return found
+
+    def supervisors(self) -> list[int]:
+        """The processes that keep the services of this home; one while its stack is up."""
+        wanted = [b"pipo_cli.engine_process", os.fsencode(self.home)]
+        found = []
+        for folder in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                words = (folder / "cmdline").read_bytes().split(b"\0")
+                if all(word in words for word in wanted):
+                    found.append(int(folder.name))
         return found
 
     def _run(self, command: list[str], timeout_s: float) -> subprocess.CompletedProcess[str]:
