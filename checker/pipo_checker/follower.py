@@ -100,7 +100,7 @@ class Follower:
         why = None
         channel = None
         try:
-            channel = channels.dial(self._address, self._token())
+            channel = channels.dial(self._address, self._token(), quiet=True)
             stub = PipelineStub(channel)
             await self._meet(stub)
             call = stub.Verifications()

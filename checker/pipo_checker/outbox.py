@@ -35,13 +35,17 @@ class Outbox:
         self._stall = StallReport(quiet_ms=quiet_ms)
         self._filled.set()
 
+    def rouse(self) -> None:
+        """Ends the reader's wait though nothing waits for it: how long it may wait has changed."""
+        self._filled.set()
+
     def clear(self) -> None:
         """Forgets what waits: its stream is gone, and the pipeline will offer again."""
         self._waiting.clear()
         self._stall = None
 
     async def filled(self, timeout_s: float) -> bool:
-        """Whether something waits, as soon as it does and at the latest after `timeout_s`."""
+        """Whether something waits: as soon as it does, when roused, at the latest after `timeout_s`."""
         if not self._anything:
             self._filled.clear()
             try:

@@ -28,6 +28,11 @@ class StallWatch:
         self._seen: stall.Progress | None = None
         self._news = asyncio.Event()
 
+    @property
+    def watches(self) -> bool:
+        """Whether the pipeline wants to be watched: it has told how it gets on."""
+        return self._seen is not None
+
     def take(self, told: Progress) -> None:
         """The pipeline says how it gets on."""
         now_ms = self._now_ms()

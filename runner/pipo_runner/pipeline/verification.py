@@ -8,7 +8,9 @@ write counts from anyone (the destination was seen), while `failed` and
 `refused` count only from the checker that holds the offer.
 
 Leases. A checker renews everything it holds with each message; one that is
-silent for 10 s counts as detached, and what it held is offered again.
+silent for 10 s counts as detached, and what it held is offered again. One that holds
+nothing, where nobody looks for stalls, speaks seldom, and is given a minute; its 10 s begin with
+the first that it is offered.
 
 Deadlines. `within` counts from the first offer; a new offer after a lost
 checker carries what is left, a restart of this process begins anew. A unit that
@@ -54,6 +56,8 @@ from pipo_runner.pipeline.timers import Timers
 from pipo_runner.pipeline.units import UNLOADED, VERIFY, Unit
 
 LEASE_S: Final = 10.0
+# A checker that holds nothing, and watches for no stall, says so every 20 s.
+IDLE_LEASE_S: Final = 65.0
 # Checkers find a pipeline that has just started within half a second.
 ALONE_S: Final = 3.0
 MESSAGE_BYTES_LIMIT: Final = 1024 * 1024
@@ -97,6 +101,7 @@ class Attached:
     checker_id: str
     capacity: int
     heard: float
+    """When it spoke last, or was offered something while it held nothing."""
     held: dict[str, Waiting] = field(default_factory=dict)
     outbox: list[Waiting] = field(default_factory=list)
     withdrawn: list[str] = field(default_factory=list)
@@ -269,6 +274,8 @@ class Verifications:
             if checker is None:
                 self._miss_checker()
             return
+        if not checker.held:
+            self.heard(checker)
         waiting.offer_no += 1
         waiting.holder = checker
         checker.held[waiting.unit.id] = waiting
@@ -400,7 +407,8 @@ class Verifications:
             self._sweep_later()
 
     def _is_silent(self, checker: Attached) -> bool:
-        return checker.heard < self._clock.monotonic() - LEASE_S
+        awaited = checker.held or self.progress is not None
+        return checker.heard < self._clock.monotonic() - (LEASE_S if awaited else IDLE_LEASE_S)
 
     def _lose(self, checker: Attached) -> None:
         self._log("warning", "checker is silent", checker=checker.checker_id)

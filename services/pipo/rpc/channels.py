@@ -46,6 +46,12 @@ class Channel:
         await self._channel.close(grace_s)
 
 
-def dial(address: str, token: str, *, timeout_s: float = CALL_TIMEOUT_S) -> Channel:
-    """A channel to `host:port`. It connects at the first call; needs a running loop."""
-    return Channel(grpc.aio.insecure_channel(address, options=wire.CHANNEL), token, timeout_s)
+def dial(
+    address: str, token: str, *, timeout_s: float = CALL_TIMEOUT_S, quiet: bool = False
+) -> Channel:
+    """A channel to `host:port`. It connects at the first call; needs a running loop.
+
+    A `quiet` one carries a stream that is idle for hours and on which nobody waits for an answer.
+    """
+    options = wire.QUIET_CHANNEL if quiet else wire.CHANNEL
+    return Channel(grpc.aio.insecure_channel(address, options=options), token, timeout_s)

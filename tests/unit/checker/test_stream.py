@@ -109,10 +109,39 @@ async def test_many_verdicts_share_few_messages_below_a_mebibyte(
 async def test_heartbeats_come_when_nothing_else_is_said(
     followed: Followed, pipeline: FakePipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stream, "HEARTBEAT_S", 0.02)
+    monkeypatch.setattr(stream, "IDLE_HEARTBEAT_S", 0.02)
     async with followed():
         await pipeline.hello()
         assert [(await pipeline.next()).heartbeat for _ in range(2)] == [True, True]
+
+
+async def test_heartbeats_are_rare_until_something_is_held(
+    followed: Followed,
+    pipeline: FakePipeline,
+    offer: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(stream, "HEARTBEAT_S", 0.02)
+    monkeypatch.setattr(stream, "IDLE_HEARTBEAT_S", 3600.0)
+    async with followed():
+        await pipeline.hello()
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.3):
+                await pipeline.next()
+        await pipeline.offers.put(VerificationsReply(verifications=[offer("absent")]))
+        assert [(await pipeline.next()).heartbeat for _ in range(3)] == [True] * 3
+
+
+async def test_heartbeats_are_often_where_a_stall_is_watched_for(
+    followed: Followed, pipeline: FakePipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream, "HEARTBEAT_S", 0.02)
+    monkeypatch.setattr(stream, "IDLE_HEARTBEAT_S", 3600.0)
+    async with followed():
+        await pipeline.hello()
+        calm = Progress(pending_moving=0, clock_from_ms=0, after_ms=60_000)
+        await pipeline.offers.put(VerificationsReply(progress=calm))
+        assert [(await pipeline.next()).heartbeat for _ in range(3)] == [True] * 3
 
 
 async def test_attaches_again_after_the_stream_ended_and_forgets_what_was_held(

@@ -13,7 +13,13 @@ from pipo.errors import Unavailable
 from pipo.journal import changes as journaled
 from pipo.rpc.stubs.checker_pb2 import Verdict, Verification, VerificationsReply
 from pipo_runner.pipeline.recovery import unit_of
-from pipo_runner.pipeline.verification import ALONE_S, LEASE_S, MESSAGE_BYTES_LIMIT, Attached
+from pipo_runner.pipeline.verification import (
+    ALONE_S,
+    IDLE_LEASE_S,
+    LEASE_S,
+    MESSAGE_BYTES_LIMIT,
+    Attached,
+)
 from tests.unit.runner.pipeline.rig import Rig, pending, quiet, until
 
 PASSED = Verdict.OUTCOME_PASSED
@@ -269,13 +275,29 @@ async def test_a_silent_checker_loses_what_it_holds() -> None:
 async def test_a_silent_checker_that_holds_nothing_is_offered_nothing() -> None:
     rig = Rig(CHECKED, auto=True)
     silent, awake = Checker(rig, "c1", 10), Checker(rig, "c2", 5)
-    await rig.timers.elapse(LEASE_S + 1.0)
+    await rig.timers.elapse(IDLE_LEASE_S - 1.0)
+    assert rig.parts.verifications.checkers == 2
+    await rig.timers.elapse(2.0)
     awake.beat()
     assert rig.parts.verifications.checkers == 1
     (unit,) = await verifying(rig, {"name": "Ada"})
     assert silent.offers == []
     assert silent.ended
     assert [offer.id for offer in awake.offers] == [f"{unit}:1:1"]
+
+
+async def test_a_lease_begins_with_the_first_that_is_held() -> None:
+    """Its checker held nothing, and had said nothing for a while."""
+    rig = Rig(CHECKED, auto=True)
+    checker = Checker(rig)
+    await rig.timers.elapse(IDLE_LEASE_S - 1.0)
+    await verifying(rig, {"name": "Ada"})
+    await rig.timers.elapse(LEASE_S - 1.0)
+    assert not checker.ended
+    # A second offer is no word of it.
+    await verifying(rig, {"name": "Bo"})
+    await rig.timers.elapse(LEASE_S / 2)
+    assert checker.ended
 
 
 async def test_a_heartbeat_renews_every_lease() -> None:
