@@ -54,7 +54,7 @@ class Ingress:
             if lane is None or self.stopping:
                 lane = await self._lane(name)
             head = _head(request, path, query)
-            return await self._exchange(request, lane, head)
+            return await self._exchange(request, name, lane, head)
         except _Refused as refused:
             return refused.answer
         except PipoError as error:
@@ -79,13 +79,18 @@ class Ingress:
             )
         return await self._lanes.opened(name)
 
-    async def _exchange(self, request: web.BaseRequest, lane: Lane, head: Head) -> Answer:
+    async def _exchange(
+        self, request: web.BaseRequest, name: str, lane: Lane, head: Head
+    ) -> Answer:
         """Sends the request and waits for its answer. Cancelled: the pipeline is told."""
         self._refuse_early(head.content_length)
         body = _Body(request, self._budget)
         request_id = 0
         try:
             first = body.whole() or await body.first()
+            if lane.closed:
+                # It was given up, or broke, before anything of this request was sent.
+                lane = await self._lane(name)
             request_id, answer = lane.send(head, first, last=body.complete)
             while not body.complete and not answer.done():
                 piece = await _before(answer, body.piece())

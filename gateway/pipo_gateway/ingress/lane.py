@@ -34,6 +34,8 @@ MESSAGE_BYTES_MAX = 700 * 1024
 # process is noticed long before, by the channel's keepalive.
 ANSWER_TIMEOUT_S = 3600.0
 SWEEP_S = 5.0
+# A lane that nobody used for so long is given up: its pings would keep two processes busy.
+IDLE_S = 60.0
 # What a request costs in a message beside its headers and body.
 PART_BYTES = 64
 
@@ -231,7 +233,8 @@ class Lane:
                     asked.set_result(answer)
 
     async def _sweep(self) -> None:
-        """Ends requests that have waited for an hour."""
+        """Ends requests that have waited for an hour, and the lane once nobody uses it."""
+        used_id, used = 0, self._clock.monotonic()
         while True:
             now = self._clock.monotonic()
             self._since.append((self._last_id, now))
@@ -239,6 +242,13 @@ class Lane:
                 last_id, _ = self._since.popleft()
                 for request_id in [i for i in self._waiting if i <= last_id]:
                     self._end_one(request_id, self._waiting.pop(request_id))
+            if self._waiting or self._last_id != used_id:
+                used_id, used = self._last_id, now
+            elif now - used >= IDLE_S:
+                # The next request opens a new one; the pipeline ends this one in order.
+                self.closed = True
+                await self._call.done_writing()
+                return
             await asyncio.sleep(SWEEP_S)
 
     def _seal(self) -> None:

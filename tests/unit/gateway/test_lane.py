@@ -12,7 +12,7 @@ import pytest_asyncio
 
 from pipo.clock import SystemClock
 from pipo.rpc.stubs import pipeline_pb2
-from pipo_gateway.ingress.lane import ANSWER_TIMEOUT_S, Head, Lane, NotAnswered, NotSent
+from pipo_gateway.ingress.lane import ANSWER_TIMEOUT_S, IDLE_S, Head, Lane, NotAnswered, NotSent
 
 HEAD = Head("POST", "/x", "", [("A", "b")], "127.0.0.1", None, 10)
 
@@ -50,6 +50,10 @@ class Stream:
 
     def cancel(self) -> None:
         self.cancelled = True
+
+    async def done_writing(self) -> None:
+        """The pipeline ends the stream then, in order."""
+        self.replies.put_nowait(None)
 
 
 class Clock(SystemClock):
@@ -232,3 +236,31 @@ async def test_a_request_that_is_never_answered_ends_at_the_backstop(
     finally:
         running.cancel()
         await asyncio.wait({running})
+
+
+async def test_a_lane_that_nobody_uses_is_given_up(
+    stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipo_gateway.ingress.lane.SWEEP_S", 0.0)
+    clock = Clock()
+    lane = Lane(stream, "pipeline 'x'", clock)
+    running = asyncio.get_running_loop().create_task(lane.run())
+    await settle()
+    first, answer = lane.send(HEAD, b"1")
+    await settle()
+    clock.at += IDLE_S + 1
+    await settle()
+    assert not lane.closed, "a request waits"
+    stream.answer(first)
+    await settle()
+    clock.at += IDLE_S - 1
+    lane.send(HEAD, b"2")
+    stream.answer(2)
+    await settle()
+    clock.at += IDLE_S - 1
+    await settle()
+    assert (answer.result().request_id, lane.closed) == (first, False)
+    clock.at += 2
+    async with asyncio.timeout(60):
+        await running
+    assert lane.closed
