@@ -6,13 +6,12 @@ import errno
 import socket
 from collections.abc import Mapping
 
-import psutil
-
 from pipo.errors import BadRequest, Conflict, Forbidden, PipoError
 from pipo.home import Home, registry
+from pipo.home.port_holders import listening_pid, program
+from pipo.home.ports import PORT_MAX
 from pipo_cli.gateway import Gateway
 
-PORT_MAX = 65535
 # Something that listens and says nothing is no gateway.
 ASK_TIMEOUT_S = 0.5
 
@@ -47,18 +46,13 @@ def what(port: int, listen: int) -> str:
 
 def holder(port: int, home: Home) -> str:
     """Who listens on a port, as exactly as this process may know."""
-    pid = _listening_pid(port)
+    pid = listening_pid(port)
     # It may be a gateway's HTTP port, or the gRPC port of the one below.
     for http_port in (port, port - 1):
         health = Gateway(f"http://127.0.0.1:{http_port}").health(ASK_TIMEOUT_S)
         if health is not None:
             return _gateway(health, pid, home)
-    if pid is None:
-        return "another program"
-    try:
-        return f"pid {pid} ({psutil.Process(pid).name()})"
-    except psutil.Error:
-        return f"pid {pid}"
+    return program(pid)
 
 
 def _gateway(health: Mapping[str, object], pid: int | None, home: Home) -> str:
@@ -91,13 +85,3 @@ def _unusable(bind: str, port: int, error: OSError) -> PipoError:
     if error.errno == errno.EACCES:
         return Forbidden(message, hint="ports below 1024 need root; choose another with --listen")
     return BadRequest(message, hint="set engine.bind to an address of this machine")
-
-
-def _listening_pid(port: int) -> int | None:
-    try:
-        found = psutil.net_connections("tcp")
-    except (psutil.Error, OSError):
-        return None
-    # An address is (host, port), or empty.
-    pids = [c.pid for c in found if c.status == psutil.CONN_LISTEN and c.laddr[1:2] == (port,)]
-    return next((pid for pid in pids if pid), None)
