@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.bench import destinations, functions, ingest, language, pure_steps, yardstick
+from tests.bench import chains, destinations, functions, ingest, language, pure_steps, yardstick
 from tests.load import grpc_acks, grpc_pushes, http_posts
 from tests.stack import Stack, journal_of, query, wait_for
 from tests.system.test_pipeline_process import cpu_s
@@ -99,6 +99,7 @@ def main() -> int:
             _parked(stack)
         finally:
             stack.stop()
+        chains.report(folder / "chains")
         again = yardstick.commits_per_second(folder, name="again")
         print(f"yardstick, once more at the end                          {again:9,.0f} /s")
     return 0
