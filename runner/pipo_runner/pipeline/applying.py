@@ -33,7 +33,7 @@ from pipo.journal.interventions import BY_CHARS, REASON_CHARS
 from pipo.lang import texts as files_of
 from pipo.lang.check import Source, parse
 from pipo.lang.model import Pipeline
-from pipo.lang.texts import Texts
+from pipo.lang.texts import Read, Texts
 from pipo_runner.pipeline.acks import BY_DEFAULT
 from pipo_runner.pipeline.live_changes import bound_keys
 from pipo_runner.pipeline.orders import Ledger
@@ -75,7 +75,7 @@ class Applying:
     """Applies versions to one running pipeline.
 
     `may(what)` raises unless it runs; `make_ready(plan)` opens what a plan needs;
-    `in_force(edition)` hears of a version once it is on disk.
+    `in_force(edition)` hears of a version once it is on disk; `on_disk()` reads today's files.
     """
 
     def __init__(
@@ -92,6 +92,7 @@ class Applying:
         clock: Clock,
         redact: Callable[[str], str],
         uploaded_code: bool,
+        on_disk: Callable[[], Read],
     ) -> None:
         self._name = name
         self._file = file
@@ -104,6 +105,7 @@ class Applying:
         self._clock = clock
         self._redact = redact
         self._uploaded_code = uploaded_code
+        self._on_disk = on_disk
         self._busy = False
 
     async def apply(
@@ -137,7 +139,7 @@ class Applying:
         pipeline = self._checked(found.source, found.files)
         edition = replace(self._now(), pipeline=pipeline, texts=found.texts)
         applied = await self._change(edition, by, f"rollback to v{found.version}")
-        warnings = await asyncio.to_thread(self._warnings, found, edition.folder)
+        warnings = await asyncio.to_thread(self._warnings, found)
         return replace(applied, rolled_back_to=found.version, warnings=warnings)
 
     # ── what may not be ──────────────────────────────────────────────────────
@@ -261,9 +263,9 @@ class Applying:
         older = await versions.pending_older(self._journal.rows, version)
         return Applied(version, previous, changed, older, [])
 
-    def _warnings(self, found: versions.Version, folder: Path) -> list[FileWarning]:
+    def _warnings(self, found: versions.Version) -> list[FileWarning]:
         """The files of a version that say something else today; it runs with its own texts."""
-        read = files_of.on_disk(folder)
+        read = self._on_disk()
         warnings = []
         for path, recorded in found.texts.digests.items():
             try:

@@ -207,6 +207,7 @@ class PipelineProcess:
             clock=self._clock,
             redact=redactor.text,
             uploaded_code=self._config.allow_uploaded_code,
+            on_disk=self._definition.on_disk,
         )
         self.parts.endings.on_halt = self._halt
         self.parts.pausing.on_pause.append(self._register_later)

@@ -28,7 +28,7 @@ from pipo.journal.changes import VersionAdded
 from pipo.lang import texts as files_of
 from pipo.lang.check import Source, parse, restore
 from pipo.lang.model import Pipeline
-from pipo.lang.texts import Texts
+from pipo.lang.texts import Read, Texts
 from pipo_runner.pipeline.plan import Plan, make_plan
 from pipo_runner.pipeline.unbuilt import refuse_unbuilt
 from pipo_runner.uploads import refuse_code
@@ -64,6 +64,12 @@ class Definition:
     @property
     def folder(self) -> Path:
         return self.place or self.file.parent
+
+    def on_disk(self) -> Read:
+        """Reads the files that it names, or those that were sent with it, as they stand."""
+        if self.place is None:
+            return files_of.on_disk(self.folder)
+        return sent.files_of(self.file).get
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from pipo.journal.changes import Change
 from pipo.journal.rows import Rows
 from pipo.journal.sqlite_journal import SqliteJournal
 from pipo.lang.check import Source, parse
-from pipo.lang.texts import Texts
+from pipo.lang.texts import Texts, on_disk
 from pipo_runner.pipeline import applying
 from pipo_runner.pipeline.applying import Applied, Applying
 from pipo_runner.pipeline.plan import Plan
@@ -106,6 +106,7 @@ class Running:
             clock=FakeClock(),
             redact=lambda text: text.replace("s3cr3t", "***"),
             uploaded_code=self.uploaded_code,
+            on_disk=lambda: on_disk(self.file.parent),
         )
 
     def _may(self, what: str) -> None:

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from pipo.connectors import registry
-from pipo.errors import InvalidPipeline, InvalidState, NotFound
+from pipo.errors import Forbidden, InvalidPipeline, InvalidState, NotFound
+from pipo.home import Home
+from pipo.home.sent import Sent, file_of, keep
 from pipo.journal.versions import Version
 from pipo.lang.texts import Texts
 from pipo_runner.pipeline.versions import (
@@ -52,6 +54,47 @@ def began(
     found: Definition, newest: Version | None = None, last_start: str | None = None
 ) -> Beginning:
     return begin(found, newest, last_start, registry.manifests(), AT)
+
+
+CODE = "def clean(data):\n    return data\n"
+WITH_CODE = """\
+pipo: 1
+name: people
+fn: ./people.fn.py
+input: { via: push }
+nodes:
+  clean: { from: input, transform: fn.clean }
+output: { from: clean, to: file, with: { path: ./out.jsonl } }
+"""
+
+
+def test_what_was_sent_is_read_with_its_files_and_has_its_place_in_the_workspace(
+    tmp_path: Path,
+) -> None:
+    """Decisions 37, 38: no file beside it counts, and its code runs where the operator says so."""
+    home, workspace = Home(tmp_path / "home"), tmp_path / "work"
+    text = Sent("people", WITH_CODE, {"./people.fn.py": CODE})
+    file = file_of(home.pipeline("people"), text)
+    keep(home.pipeline("people"), text)
+
+    def found(*, code: bool) -> Definition:
+        return read_definition(
+            file,
+            "people",
+            registry.manifests(),
+            home.root,
+            workspace=workspace,
+            uploaded_code=code,
+        )
+
+    (file.parent / "people.fn.py").write_text("raise SystemExit('not this one')")
+    with pytest.raises(Forbidden, match=r"engine\.allow_uploaded_code is off"):
+        found(code=False)
+    assert not workspace.exists()
+    read = found(code=True)
+    assert (read.folder, read.texts.files) == (workspace / "people", text.files)
+    assert read.folder.is_dir()
+    assert (read.on_disk()("./people.fn.py"), read.on_disk()("./other.py")) == (CODE, None)
 
 
 def test_a_file_is_read_with_its_hash(tmp_path: Path) -> None:
