@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Protocol
 
 from pipo.home.registry import Entry
@@ -33,6 +34,17 @@ class Journal(Protocol):
     def last_seq(self) -> int: ...
 
 
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What the journal said when its last event was `last_seq`, or a later one."""
+
+    last_seq: int
+    plan: Plan
+    awaiting_ack: int
+    oldest: reads.OldestPending | None
+    latency: list[reads.NodeLatency]
+
+
 class Measures:
     """The numbers of one pipeline process."""
 
@@ -40,6 +52,7 @@ class Measures:
         self._journal = journal
         self._statistics = statistics
         self._resources = Resources(os.getpid())
+        self._seen: _Seen | None = None
         self.commit_s = Histogram()
         self.group_size = Histogram(GROUP_SIZES)
         self.delivery_s = Histogram()
@@ -68,15 +81,12 @@ class Measures:
         lifetime: Lifetime,
     ) -> pipo_pb2.PipelineInfo:
         """The pipeline as `pipo status` shows it."""
-        rows = self._journal.rows
         stats = self._statistics.message()
-        awaiting_ack = await units.awaiting_ack(rows)
-        oldest = await reads.oldest_pending(rows)
+        seen = await self._of_journal(plan)
+        awaiting_ack, oldest, latency = seen.awaiting_ack, seen.oldest, seen.latency
         if oldest is not None:
             stats.oldest_pending_received_at = oldest.received_at
             stats.oldest_pending_ms = max(0, now_ms - oldest.received_at)
-        nodes = [node.id for node in plan.pipeline.nodes] + ["$output"]
-        latency = await reads.latency(rows, nodes)
         notes = []
         if paused_reason is not None:
             notes.append(_paused(entry.pipeline, paused_reason, held))
@@ -120,6 +130,22 @@ class Measures:
             chain=_chain(plan.pipeline),
             resources=self._resources.message(),
         )
+
+    async def _of_journal(self, plan: Plan) -> _Seen:
+        """What only the journal knows; read again once something has happened."""
+        last_seq, kept = self._journal.last_seq, self._seen
+        if kept is not None and kept.last_seq == last_seq and kept.plan is plan:
+            return kept
+        rows = self._journal.rows
+        nodes = [node.id for node in plan.pipeline.nodes] + ["$output"]
+        self._seen = _Seen(
+            last_seq=last_seq,
+            plan=plan,
+            awaiting_ack=await units.awaiting_ack(rows),
+            oldest=await reads.oldest_pending(rows),
+            latency=await reads.latency(rows, nodes),
+        )
+        return self._seen
 
     def series(
         self, *, status: str, jammed: bool, checkers: int, refused: Counter[tuple[str, str]]

@@ -46,7 +46,7 @@ class Resources:
     def __init__(self, pid: int, *, clock: Clock | None = None, proc: Path = PROC) -> None:
         self._pid = pid
         self._clock = clock or SystemClock()
-        self._proc = proc
+        self._proc = str(proc)
         self._looked = self._clock.monotonic()
         self._cpu_s = 0.0
         self._percent: float | None = None
@@ -70,16 +70,35 @@ class Resources:
     def _family(self, pid: int) -> Iterator[int]:
         """The process and those below it, as far as they can be seen."""
         yield pid
-        for children in sorted((self._proc / str(pid) / "task").glob("*/children")):
-            try:
-                below = children.read_text().split()
-            except OSError:
-                continue  # the thread has ended
-            for child in below:
+        threads = f"{self._proc}/{pid}/task"
+        try:
+            listed = os.listdir(threads)
+        except OSError:
+            return
+        for thread in listed:
+            for child in (_read(f"{threads}/{thread}/children") or b"").split():
                 yield from self._family(int(child))
 
     def _of(self, pid: int) -> Taken | None:
-        try:
-            return taken((self._proc / str(pid) / "stat").read_text())
-        except OSError:
-            return None  # it has ended
+        stat = _read(f"{self._proc}/{pid}/stat")
+        return None if stat is None else taken(stat.decode("utf-8", "replace"))
+
+
+def _read(file: str) -> bytes | None:
+    """A file of /proc; None once what it tells of has ended.
+
+    By system calls alone: a listing of hundreds of pipelines reads a dozen of them in each.
+    """
+    try:
+        fd = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        content = b""
+        while part := os.read(fd, 65536):
+            content += part
+        return content
+    except OSError:
+        return None
+    finally:
+        os.close(fd)

@@ -132,6 +132,21 @@ async def test_what_waits_for_an_ack_is_counted() -> None:
 
 
 @pytest.mark.usefixtures("no_rows")
+async def test_the_journal_is_asked_again_once_something_happened() -> None:
+    journal = Journal()
+    measures = measures_of(journal)
+    plan, other = Rig().plans.current(), Rig().plans.current()
+    assert (await info(measures, plan=plan)).awaiting_ack == 0
+    journal.awaiting_ack = 3
+    assert (await info(measures, plan=plan)).awaiting_ack == 0
+    # An event, or another version with other nodes.
+    assert (await info(measures, plan=other)).awaiting_ack == 3
+    journal.awaiting_ack = 4
+    journal.last_seq += 1
+    assert (await info(measures, plan=other)).awaiting_ack == 4
+
+
+@pytest.mark.usefixtures("no_rows")
 async def test_a_pause_is_told_with_its_reason_and_the_way_out() -> None:
     measures = measures_of(Journal())
     found = await info(measures)
