@@ -7,7 +7,6 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -45,8 +44,12 @@ NOT_RUNNING = "is not running"
 
 @pytest.fixture
 def home(tmp_path: Path) -> Iterator[Background]:
-    with in_background(tmp_path) as made:
+    config = "engine: { idle: 2s, restart: { max_restarts: 0 } }\n"
+    with in_background(tmp_path, config=config) as made:
         yield made
+
+
+ALL = ["checker-embedded", "engine-embedded", "gateway-embedded", "runner-embedded"]
 
 
 def services(home: Background) -> list[str]:
@@ -115,10 +118,34 @@ def test_every_command_does_without_an_engine_or_says_why_not(home: Background, 
         lambda: r if (r := told("attach")["runners"])[0]["state"] == "attached" else None
     )
     assert (one["pipeline"], one["host_id"]) == ("kept", "embedded")
-    assert told("engine", "status")["engine"] == "up"
-    assert told("engine", "stop")["draining"] == ["kept"]
-    assert told("status", "kept")["state"] == "stopped"
+    wait_for(lambda: services(home) == ALL)
+    _falls_asleep(home)
+
+
+def _falls_asleep(home: Background) -> None:
+    """Edge 436, 448: not while a pipeline runs, paused, or while somebody asks."""
+    home.request("/api/pipelines/kept/pause", b"{}")
+    until = time.monotonic() + 4
+    wait_for(lambda: time.monotonic() > until)
+    assert home.get("/api/engine")["idle"] is False
+
+    pid = home.pipeline_pid("kept")
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: home.get("/api/pipelines/kept")["state"] == "crashed")
+    assert (home.home / "run/kept.json").exists()
+    until = time.monotonic() + 5
+    while time.monotonic() < until:
+        assert home.get("/api/engine")["idle"] is True
+        time.sleep(0.3)
+    assert services(home) == ALL
+
     wait_for(lambda: services(home) == [])
+    assert not (home.home / "run/kept.json").exists()
+    log = (home.home / "logs/services/engine.log").read_text()
+    assert "nothing to do for 2s (engine.idle)" in log
+    with pytest.raises(OSError, match="refused"):
+        home.get("/healthz")
 
 
 def _walk(told: Told) -> None:
@@ -233,37 +260,7 @@ def test_one_engine_a_home_and_one_home_a_port(home: Background, told: Told) -> 
     assert told("engine", "stop")["ended"] is True
 
 
-def test_it_sleeps_when_nobody_needs_it(tmp_path: Path) -> None:
-    """Edge 436, 448."""
-    config = "engine: { idle: 1s, restart: { max_restarts: 0 } }\n"
-    with in_background(tmp_path, config=config) as home:
-        home.write("slow.pipo", SLOW)
-        home.told("start", "slow.pipo")
-        home.told("pause", "slow")
-        until = time.monotonic() + 3
-        wait_for(lambda: time.monotonic() > until)
-        assert home.get("/api/engine")["idle"] is False
-
-        pid = home.pipeline_pid("slow")
-        assert pid is not None
-        os.kill(pid, signal.SIGKILL)
-        wait_for(lambda: home.get("/api/pipelines")["pipelines"][0]["state"] == "crashed")
-        assert (home.home / "run/slow.json").exists()
-        until = time.monotonic() + 4
-        while time.monotonic() < until:
-            assert home.get("/api/engine")["idle"] is True
-            time.sleep(0.3)
-        assert "engine-embedded" in services(home)
-
-        wait_for(lambda: services(home) == [])
-        assert not (home.home / "run/slow.json").exists()
-        log = (home.home / "logs/services/engine.log").read_text()
-        assert "nothing to do for 1s (engine.idle)" in log
-        with suppress(OSError):
-            home.get("/healthz")
-            raise AssertionError("its gateway still answers")
-
-
+@pytest.mark.soak
 def test_a_run_in_the_foreground_is_an_engine_too(tmp_path: Path) -> None:
     """L025: it is asked as any other, drains, and ends well."""
     with running(tmp_path, {"slow": SLOW.split("\n", 2)[2]}) as stack:
