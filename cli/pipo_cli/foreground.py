@@ -208,7 +208,9 @@ class Foreground:
         """
         path = os.path.join(os.getcwd(), file)
         try:
-            entry = await self._call("POST", "/api/pipelines", {"file": path})
+            # It runs until Ctrl-C, whatever engine.detached says.
+            asked = {"file": path, "detached": False}
+            entry = await self._call("POST", "/api/pipelines", asked)
         except (Conflict, InvalidState) as refusal:
             entry = await self._resumed(path, refusal)
         except InvalidPipeline as error:
@@ -268,14 +270,12 @@ class Foreground:
 
         1. No start is taken any more.
         2. The pipelines that this run started drain, or stop at once at a second signal; all
-           attached ones where the engine is to end.
+           attached ones where the engine is to end. One that ran detached before runs on.
         3. The services get SIGTERM: pipelines of others that they supervise are suspended.
         4. What does not end in time is killed.
         """
         self._life.stopping()
-        names = [str(entry["name"]) for entry in self._started]
-        if self._whole:
-            names = [*engine.going(self._home).attached]
+        names = self._to_drain()
         if names and not self._end.twice.is_set():
             self._screen.err(f"draining {', '.join(names)}; Ctrl-C again stops at once")
         if self._gateway is not None:
@@ -291,6 +291,13 @@ class Foreground:
             await children
         finally:
             hurry.cancel()
+
+    def _to_drain(self) -> list[str]:
+        """What this run started, or all that goes where the engine ends; nothing detached."""
+        if self._whole:
+            return [*engine.going(self._home).attached]
+        started = [str(entry["name"]) for entry in self._started]
+        return [n for n in started if not engine.is_detached(self._home.pipeline(n))]
 
     async def _call(
         self, method: str, path: str, body: Mapping[str, Any] | None = None

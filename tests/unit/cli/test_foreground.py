@@ -212,6 +212,8 @@ async def test_it_starts_greets_drains_and_ends(
         assert run.children.told[0] == "stop"
         asked = pipelines.asked()
         assert {"POST /api/pipelines/x/stop", "POST /api/pipelines/y/stop"} <= set(asked)
+        starts = [json.loads(body) for _, path, body, _ in pipelines.seen if body[:7] == b'{"file"']
+        assert [start["detached"] for start in starts] == [False, False]
 
 
 async def test_a_drain_is_waited_for(tmp_path: Path, pipelines: Pipelines, url: str) -> None:
@@ -493,3 +495,17 @@ async def test_detached_pipelines_stay_at_the_engines_end(
         await task
         lease.release()
         assert not any("/y/stop" in asked for asked in pipelines.asked())
+
+
+async def test_what_ran_detached_before_runs_on_after_it(
+    tmp_path: Path, pipelines: Pipelines, url: str
+) -> None:
+    pipelines.states["x"] = "running"
+    pipelines.start_answer = lambda: (409, {"error": "runs", "code": "invalid_state"})
+    async with running(tmp_path, pipelines, "/work/x.pipo") as (run, task):
+        wanted = Desired("running", "/work/x.pipo", {"detached": True})
+        desired.write(run.home.pipeline("x"), wanted)
+        await run.until(lambda: run.says("Ctrl-C drains"))
+        run.end.ask()
+        await task
+        assert not any("/x/stop" in asked for asked in pipelines.asked())
