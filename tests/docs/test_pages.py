@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import sys
 import tomllib
@@ -27,6 +28,7 @@ README = ROOT / "README.md"
 EDITOR = ROOT / "docs" / "editor.md"
 RECIPES = ROOT / "docs" / "recipes.md"
 CHAINS = ROOT / "docs" / "chains.md"
+OBSERVING = ROOT / "docs" / "observing.md"
 RECOVERING = ROOT / "docs" / "recovering.md"
 VERSIONS = ROOT / "docs" / "versions.md"
 
@@ -38,6 +40,9 @@ OTHER_PAGES = {
     "docs/functions.md": ROOT / "tests" / "docs" / "test_functions.py",
     "docs/language.md": ROOT / "tests" / "docs" / "test_language.py",
 }
+
+# Of an answer's parts that explain themselves.
+PLAIN = {"pipelines", "node", "count", "p50_ms", "p95_ms", "max_ms", "via", "address"}
 
 pytestmark = pytest.mark.slow
 
@@ -133,6 +138,27 @@ def test_the_chain(reader: Reader) -> None:
     assert "\nstopped\n" in reader.stop()
 
 
+def test_observing(reader: Reader) -> None:
+    printed = []
+    for block in blocks(OBSERVING):
+        if block.text == "pipo status":
+            wait_for(lambda: _counts(reader) == {"orders": (2, 0, 0)}, what="both delivered")
+        printed.append(reader.try_block(block))
+    _, _, _, table, details, whole, story = printed
+    for block, said in zip(blocks(OBSERVING, ""), (table, details), strict=True):
+        assert _labels(block.text) == _labels(said)
+    # Every name of the JSON stands on the page.
+    page = OBSERVING.read_text()
+    assert {name for name in re.findall(r'"(\w+)":', whole) if name not in page} <= PLAIN
+    assert "output.written" in story
+    assert "\nstopped\n" in reader.stop()
+
+
+def _labels(shown: str) -> list[str]:
+    """What the lines of a status begin with."""
+    return [line.split("  ")[0] for line in shown.splitlines()]
+
+
 @pytest.mark.seed("R066")
 def test_recovering(reader: Reader) -> None:
     printed = []
@@ -177,7 +203,7 @@ def test_no_page_has_a_command_that_nothing_runs() -> None:
     pages = {p for p in (ROOT / "docs").rglob("*.md") if blocks(p)}
     assert {
         str(p.relative_to(ROOT))
-        for p in pages - {GUIDE, EDITOR, RECIPES, RECOVERING, CHAINS, VERSIONS}
+        for p in pages - {GUIDE, EDITOR, RECIPES, OBSERVING, RECOVERING, CHAINS, VERSIONS}
     } <= set(OTHER_PAGES)
     assert all(place.exists() for place in OTHER_PAGES.values())
 

@@ -394,12 +394,14 @@ class Access:
         """A pipeline's own words, or what its files say when it does not answer in time."""
         try:
             own = await self._own_words(name)
-            if own is not None and not own.detached:
-                return own
             wanted = self.directory.desired(name)
             if own is not None:
-                # It knows how it was started; whoever attaches it afterwards tells its host.
-                own.detached = wanted is None or wanted.options.get("detached") is True
+                if wanted is not None and wanted.last_exit is not None:
+                    # Of the run before this one: a process cannot know it.
+                    own.last_exit = wanted.last_exit
+                if own.detached:
+                    # It knows how it was started; whoever attaches it afterwards tells its host.
+                    own.detached = wanted is None or wanted.options.get("detached") is True
                 return own
             async with self._journals:
                 made = await stopped.info(self.home.pipeline(name), wanted, self._clock.now_ms())
