@@ -61,6 +61,7 @@ class RunnerHost:
                     uploaded_code=shell.config.allow_uploaded_code,
                 ),
                 drain_s=partial(drain_s, home=shell.home, manifests=manifests),
+                outlived=os.getpid() != 1,
                 entry=entry,
             )
         )

@@ -65,6 +65,8 @@ class Surroundings:
     last_word: Callable[[PipelineHome, int], Awaitable[Ending | None]]
     resolve: Callable[[str | Sent], Target]
     drain_s: Callable[[str], float]
+    outlived: bool = True
+    """Whether a process can outlive this host: the end of a PID 1 is that of its container."""
     entry: str = PIPELINE_ENTRY
     epitaph_entry: str = EPITAPH_ENTRY
 

@@ -163,6 +163,18 @@ async def test_a_detached_process_outlives_its_host_and_is_adopted(
     await next_host.suspend(60.0)
 
 
+async def test_in_a_container_nothing_outlives_the_host(make: Any, home: Home) -> None:
+    """There the end of PID 1 is everybody's: what is detached is suspended, and comes back."""
+    write(home, "p")
+    host = Supervisor(make(outlived=False))
+    await host.start("p", ALL)
+    await host.suspend(60.0)
+    assert leases.holder(home.pipeline("p").lease) is None
+    found = desired.read(home.pipeline("p"))
+    assert found is not None
+    assert (found.desired, found.options) == ("running", KEPT)
+
+
 async def test_one_that_comes_up_while_its_host_lets_go_is_left_running(
     make: Any, home: Home, eventually: Any
 ) -> None:
