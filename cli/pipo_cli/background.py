@@ -29,7 +29,7 @@ LOG_BYTES_MAX = 16 * 1024 * 1024
 
 
 def ensure(home: Home, config: Config, *, answers: Callable[[], bool], clock: Clock) -> str | None:
-    """Returns once `answers()`: the address when this call started the stack, else None.
+    """Returns once `answers()`: the address when this call started the engine, else None.
 
     An engine that somebody else is starting, or that is ending, is waited for.
     Raises: PipoError, as `bring_up`; Unavailable, if the other one neither answers nor goes in time.
@@ -67,9 +67,9 @@ def _in_the_way(home: Home) -> Unavailable:
 
 
 def bring_up(home: Home, config: Config) -> str:
-    """Starts the stack in the background; the gateway's address once all of it is up.
+    """Starts the engine in the background; the gateway's address once all of it is up.
 
-    Raises: PipoError, as the stack refused; Unavailable, if it says nothing in time.
+    Raises: PipoError, as the engine refused; Unavailable, if it says nothing in time.
     """
     home.ensure()
     log = home.service_logs / LOG
@@ -99,7 +99,7 @@ def bring_up(home: Home, config: Config) -> str:
         return str(said["url"])
     if "error" in said:
         raise error_of(500, said)
-    raise Unavailable("the background stack did not come up", hint=f"its log says more: {log}")
+    raise Unavailable("the background engine did not come up", hint=f"its log says more: {log}")
 
 
 def _command(home: Home, ready_fd: int, config: Config) -> list[str]:
@@ -110,7 +110,7 @@ def _command(home: Home, ready_fd: int, config: Config) -> list[str]:
 
 
 def _heard(fd: int, timeout_s: float) -> dict[str, Any]:
-    """The line that the stack says; empty when it ended or took too long."""
+    """The line that the engine says; empty when it ended or took too long."""
     text = b""
     while not text.endswith(b"\n"):
         readable, _, _ = select.select([fd], [], [], timeout_s)

@@ -78,14 +78,14 @@ def run(settings: Settings, paths: tuple[str, ...], listen: int | None, env_allo
 @click.option(
     "--detached/--no-detached",
     default=None,
-    help="It outlives the background stack.  [engine.detached]",
+    help="It outlives the engine.  [engine.detached]",
 )
 @global_options
 @pass_settings
 def start(
     settings: Settings, target: str, ttl: str | None, listen: int | None, detached: bool | None
 ) -> None:
-    """Start a pipeline in the background, and the background stack when none runs."""
+    """Start a pipeline in the background, and the engine when none runs."""
     on_demand.refuse_without(settings, "pipo start", ", or use `pipo run FILE`")
     from pipo.rpc.stubs import pipo_pb2
     from pipo_cli.answers import answer
