@@ -83,7 +83,7 @@ class Supervised:
         """
         try:
             if sent is not None:
-                await asyncio.to_thread(keep, self._files, sent)
+                await asyncio.to_thread(keep, self._files, sent, self._out.config.workspace)
             async with self._gate.place(first=True):
                 self._process = await self._launch()
             await self._desire(self._process)

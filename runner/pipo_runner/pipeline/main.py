@@ -63,7 +63,6 @@ async def _run(spec: ProcessSpec, report: Report) -> int:
         spec.name,
         manifests,
         home.root,
-        workspace=config.workspace,
         uploaded_code=config.allow_uploaded_code,
     )
     lease = _lease(spec.name, files.lease, clock)

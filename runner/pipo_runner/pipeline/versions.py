@@ -92,12 +92,11 @@ def read_definition(
     manifests: Mapping[str, Manifest],
     home: Path | None = None,
     *,
-    workspace: Path | None = None,
     uploaded_code: bool = False,
 ) -> Definition:
     """The file of the pipeline `name`; `home` says which templates are trusted (P052).
 
-    One that was sent as a text has its place in the `workspace`, and may run code only with
+    One that was sent as a text has its place elsewhere, and may run code only with
     `uploaded_code` (decisions 37, 38).
     Raises: NotFound; InvalidPipeline with the findings; InvalidState, if the file
         holds another pipeline; Forbidden, for code that may not run.
@@ -125,7 +124,7 @@ def read_definition(
         # What was read is what must pass: a file may have changed since it was looked at. Its
         # functions run here, so here is where their module may be imported (decision 38).
         parse(Source(source, str(file), collected.files), manifests, home, import_modules=True)
-    place = sent.make_place(workspace, name) if was_sent and workspace is not None else None
+    place = sent.place_of(file) if was_sent else None
     return Definition(collected, file, pipeline, home, place)
 
 

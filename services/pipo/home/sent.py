@@ -1,11 +1,12 @@
 """Pipelines that came as text: where their texts are kept, and what their paths mean.
 
     pipelines/<name>/sent/<hash>/<name>.pipo      the text, as it was sent
-    pipelines/<name>/sent/<hash>/files.json       the texts of the files that it names, by path
+    pipelines/<name>/sent/<hash>/files.json       the files that it names, by path, and its place
 
 They are kept whole under a name made of what they say: a start that fails leaves those of the
 last one alone. Files are looked up among what was sent and nowhere else; every other relative
-path means `<workspace>/<name>/` (decision 37).
+path means the place, `<workspace>/<name>/` (decision 37). It is kept with the texts: an engine
+that is brought up from another folder later moves nothing that a pipeline writes.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ def file_of(pipeline: PipelineHome, sent: Sent) -> Path:
     return pipeline.sent / sent.hash / f"{pipeline.name}.pipo"
 
 
-def keep(pipeline: PipelineHome, sent: Sent) -> None:
-    """The texts stand in the home.
+def keep(pipeline: PipelineHome, sent: Sent, workspace: Path) -> None:
+    """The texts stand in the home; the pipeline's place is in the workspace.
 
     Durable: on return they survive a power cut. Raises: PipoError, if they cannot be written.
     """
@@ -55,8 +56,9 @@ def keep(pipeline: PipelineHome, sent: Sent) -> None:
     except OSError as error:
         raise permissions.explain(file.parent, error, doing="write") from error
     # A reader goes by the pipeline's own text, so that comes last.
-    listed = json.dumps(dict(sent.files), indent=2).encode()
-    atomic.replace(file.with_name(FILES), listed, durable=True)
+    place = str(workspace.absolute() / pipeline.name)
+    beside = json.dumps({"place": place, "files": dict(sent.files)}, indent=2)
+    atomic.replace(file.with_name(FILES), beside.encode(), durable=True)
     atomic.replace(file, sent.source.encode("utf-8", "surrogatepass"), durable=True)
 
 
@@ -76,28 +78,33 @@ def was_sent(home: Home, file: Path) -> bool:
 
 def files_of(file: Path) -> Mapping[str, str]:
     """The files that were sent with a pipeline's text. Raises: NotFound, if they are damaged."""
-    place = file.with_name(FILES)
-    try:
-        found = json.loads(place.read_bytes())
-        return {str(path): str(text) for path, text in found.items()}
-    except (OSError, ValueError, AttributeError) as error:
-        raise NotFound(
-            f"{place}, the files that were sent with {file.stem}, cannot be read: {error}",
-            hint="send the pipeline again",
-        ) from error
+    return _beside(file)[1]
 
 
-def make_place(workspace: Path, name: str) -> Path:
+def place_of(file: Path) -> Path:
     """The folder that the relative paths of a pipeline that was sent mean, made where it lacks.
 
-    Raises: PipoError, if it cannot be made.
+    Raises: NotFound, as `files_of`; PipoError, if it cannot be made.
     """
-    place = workspace / name
+    place, _ = _beside(file)
     try:
         place.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise permissions.explain(place, error, doing="write") from error
     return place
+
+
+def _beside(file: Path) -> tuple[Path, Mapping[str, str]]:
+    listed = file.with_name(FILES)
+    try:
+        found = json.loads(listed.read_bytes())
+        files = {str(path): str(text) for path, text in found["files"].items()}
+        return Path(found["place"]), files
+    except (OSError, ValueError, AttributeError, TypeError, KeyError) as error:
+        raise NotFound(
+            f"{listed}, the files that were sent with {file.stem}, cannot be read: {error}",
+            hint="send the pipeline again",
+        ) from error
 
 
 def _kept(pipeline: PipelineHome) -> list[Path]:

@@ -174,7 +174,7 @@ def test_a_text_bears_the_name_that_it_is_sent_under(home: Home, workspace: Path
 def test_a_text_that_was_kept_is_read_with_its_files(home: Home, workspace: Path) -> None:
     text = Sent("s", FN.replace("name: s", "name: s\nlifetime: { drain_timeout: 3s }"), CODE)
     file = str(file_of(home.pipeline("s"), text))
-    keep(home.pipeline("s"), text)
+    keep(home.pipeline("s"), text, workspace)
     desired.write(home.pipeline("s"), Desired("stopped", file))
     assert start("s", home, workspace).file == file
     assert drain_s(file, home=home, manifests=manifests()) == 3.0

@@ -75,7 +75,7 @@ def test_what_was_sent_is_read_with_its_files_and_has_its_place_in_the_workspace
     home, workspace = Home(tmp_path / "home"), tmp_path / "work"
     text = Sent("people", WITH_CODE, {"./people.fn.py": CODE})
     file = file_of(home.pipeline("people"), text)
-    keep(home.pipeline("people"), text)
+    keep(home.pipeline("people"), text, workspace)
 
     def found(*, code: bool) -> Definition:
         return read_definition(
@@ -83,7 +83,6 @@ def test_what_was_sent_is_read_with_its_files_and_has_its_place_in_the_workspace
             "people",
             registry.manifests(),
             home.root,
-            workspace=workspace,
             uploaded_code=code,
         )
 
