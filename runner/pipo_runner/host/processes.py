@@ -15,7 +15,8 @@ from typing import Protocol
 from pipo.home import leases
 from pipo_runner.host.policy import Exit
 
-LEASE_POLL_S = 0.5
+# An end is noticed this late; hundreds may have been adopted.
+LEASE_POLL_S = 1.0
 
 
 class Process(Protocol):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import os
 from dataclasses import dataclass
-from pathlib import Path
 
 from pipo.clock import Clock
 from pipo.errors import NotFound
@@ -33,6 +32,7 @@ class Directory:
 
     def __init__(self, home: Home, clock: Clock) -> None:
         self._home = home
+        self._run = str(home.run)
         self._clock = clock
         self._seen: dict[str, _Seen] = {}
         self._entries = Entries(home)
@@ -84,7 +84,7 @@ class Directory:
         return NotFound(f"no pipeline named {name[:NAME_SHOWN]!r}", hint=hint)
 
     def _look(self, name: str, seen: _Seen | None, now: float) -> Entry | None:
-        signature = _signature(self._home.run / f"{name}.json")
+        signature = _signature(f"{self._run}/{name}.json")
         if signature is None:
             self._seen.pop(name, None)
             return None
@@ -105,13 +105,14 @@ class Entries:
 
     def __init__(self, home: Home) -> None:
         self._home = home
+        self._run = str(home.run)
         self._seen: dict[str, tuple[Signature, Entry]] = {}
 
     def __call__(self) -> list[Entry]:
         """The entries, by name."""
         found: dict[str, tuple[Signature, Entry]] = {}
         for name in registry.names(self._home):
-            signature = _signature(self._home.run / f"{name}.json")
+            signature = _signature(f"{self._run}/{name}.json")
             seen = self._seen.get(name)
             if signature is None:
                 continue
@@ -123,10 +124,10 @@ class Entries:
         return [entry for _, entry in found.values()]
 
 
-def _signature(path: Path) -> Signature | None:
+def _signature(path: str) -> Signature | None:
     """What changes when a file is replaced; None when there is none."""
     try:
-        found = path.stat()
+        found = os.stat(path)
     except OSError:
         return None
     return found.st_ino, found.st_mtime_ns, found.st_size

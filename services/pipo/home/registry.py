@@ -8,6 +8,7 @@ An entry that cannot be read is skipped with a warning, never fatal (R38).
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -82,7 +83,14 @@ def entries(home: Home) -> list[Entry]:
 
 def names(home: Home) -> list[str]:
     """The pipelines that have an entry, readable or not."""
-    return [path.stem for path in _files(home.run) if NAME.fullmatch(path.stem)]
+    try:
+        found = os.listdir(home.run)
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise permissions.explain(home.run, error, doing="read") from error
+    stems = (name.removesuffix(".json") for name in found if name.endswith(".json"))
+    return sorted(stem for stem in stems if NAME.fullmatch(stem))
 
 
 def remove(home: Home, name: str) -> None:
