@@ -81,8 +81,19 @@ def _head(pipeline: str, packet: packet_pb2.Packet, now_ms: int, withheld: bool)
         f"packet {packet.packet_id}  {pipeline} v{packet.version}  {packet.state}",
         f"received {stamp(packet.received_at)} via {packet.trigger}{printable(source)},"
         f" {packet.state} {so_far}",
+        *_upstream(packet),
         *([WITHHELD] if withheld else []),
     ]
+
+
+def _upstream(packet: packet_pb2.Packet) -> list[str]:
+    """Which packet of the sender it was made of, and how many hops it has come (C025)."""
+    if not packet.upstream:
+        return []
+    came = msgspec.json.decode(packet.upstream)
+    of = f"{came['packet_id']} of {came['pipeline']}"
+    key = "" if came["key"] == came["packet_id"] else f", key {came['key']}"
+    return [f"handed over from {printable(of)}{printable(key)}, hop {came['depth']}"]
 
 
 def _record(pipeline: str, event: packet_pb2.Event) -> list[str]:

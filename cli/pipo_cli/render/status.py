@@ -43,6 +43,7 @@ def details(pipeline: pipo_pb2.PipelineInfo, now_ms: int) -> list[str]:
     facts = [("file", one_line(pipeline.file)), ("process", _process(pipeline))]
     given = [{"via": i.via, "address": i.address} for i in pipeline.inputs]
     facts += [("input", one_line(way.shown())) for way in ways(given)]
+    facts.append(("own port", str(pipeline.listen) if pipeline.HasField("listen") else ""))
     facts.append(("feeds", ", ".join(pipeline.chain.feeds)))
     facts.append(("fed by", ", ".join(pipeline.chain.fed_by)))
     facts.append(("lifetime", _lifetime(pipeline)))

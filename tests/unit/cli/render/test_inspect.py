@@ -171,6 +171,15 @@ def test_a_packet_on_its_way_says_for_how_long() -> None:
     assert story("s", trace, NOW)[1].endswith("via push (cli), verifying for 1m00s")
 
 
+@pytest.mark.parametrize(
+    ("key", "shown"), [("01A", ""), ("01A:west", ", key 01A:west")], ids=["packet", "copy"]
+)
+def test_a_packet_that_was_handed_over_names_what_it_was_made_of(key: str, shown: str) -> None:
+    upstream = f'{{"pipeline":"gate","packet_id":"01A","key":"{key}","depth":2}}'.encode()
+    trace = packet_pb2.Trace(packet=packet(upstream=upstream), steps=[accepted()])
+    assert story("s", trace, NOW)[2] == f"handed over from 01A of gate{shown}, hop 2"
+
+
 def test_notes_stand_below_their_step() -> None:
     noted = packet_pb2.Step(
         step="shape",

@@ -128,3 +128,8 @@ def test_details_tell_what_is_left_of_a_lifetime() -> None:
     shown = details(running(lifetime=life), NOW)
     assert "lifetime        2h: over (until 2026-10-10T21:15:00.000Z)" in shown
     assert not [line for line in details(running(), NOW) if line.startswith("lifetime")]
+
+
+def test_details_tell_the_port_that_its_input_serves_itself() -> None:
+    assert "own port        8790" in details(running(listen=8790), NOW)
+    assert not [line for line in details(running(), NOW) if line.startswith("own port")]
