@@ -12,7 +12,16 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.bench import chains, destinations, functions, ingest, language, pure_steps, yardstick
+from tests.bench import (
+    chains,
+    destinations,
+    functions,
+    ingest,
+    language,
+    many_pipelines,
+    pure_steps,
+    yardstick,
+)
 from tests.load import grpc_acks, grpc_pushes, http_posts
 from tests.stack import Stack, journal_of, query, wait_for
 from tests.system.test_pipeline_process import cpu_s
@@ -100,6 +109,7 @@ def main() -> int:
         finally:
             stack.stop()
         chains.report(folder / "chains")
+        many_pipelines.report()
         again = yardstick.commits_per_second(folder, name="again")
         print(f"yardstick, once more at the end                          {again:9,.0f} /s")
     return 0
