@@ -605,6 +605,27 @@ async def test_a_restart_stays_where_it_was(make: Any, home: Home) -> None:
     other.die()
 
 
+async def test_crash_restarts_count_across_hosts(make: Any, home: Home, eventually: Any) -> None:
+    """Those that its last host made are used up; that host's own end is none of them."""
+    write(home, "p", "die")
+    clock = Moving()
+    times = tuple(clock.now_ms() - ago_ms for ago_ms in (3000, 2000, 1000))
+    file = str(home.root / "p.pipo")
+    desired.write(home.pipeline("p"), Desired("running", file, restart_times=times, runner="gone"))
+    supervisor = Supervisor(make(clock=clock))
+    await supervisor.adopt()
+    clock.ahead = FAILOVER_AFTER_MS + 1
+    await supervisor.adopt()
+    await eventually(lambda: wish(home, "p").state == "crashed")
+    assert home.pipeline("p").log.read_text().count("hello from") == 1
+    assert wish(home, "p").restart_times == times
+    # And it stays so, on this host and on the next.
+    for host in (supervisor, Supervisor(make(clock=clock, runner_id="next"))):
+        clock.ahead += FAILOVER_AFTER_MS
+        await host.adopt()
+        assert host.supervised == []
+
+
 async def test_what_ended_for_good_after_the_look_is_not_restarted(make: Any, home: Home) -> None:
     """Another host restarts it, and it completes, while this one still reads the last word."""
     write(home, "p", "serve")
