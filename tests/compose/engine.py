@@ -130,6 +130,13 @@ def wait_until(what: str, holds: Callable[[], bool], *, limit_s: float) -> None:
     raise AssertionError(f"not within {limit_s:.0f} s: {what}")
 
 
+def state_of(container: str) -> dict[str, Any]:
+    """What the engine says of a container's state."""
+    shown = run("docker", "inspect", "--format", "{{json .State}}", container)
+    found: dict[str, Any] = json.loads(shown.stdout)
+    return found
+
+
 @dataclass
 class Project:
     """One Compose project with a name, an image and ports of its own."""
@@ -168,17 +175,22 @@ class Project:
     def build(self) -> None:
         self.compose("build", limit_s=_BUILD_LIMIT_S)
 
-    def up(self) -> None:
-        """The stack, healthy."""
-        self.compose("up", "--detach")
+    def up(self, *, runners: int = 1) -> None:
+        """The stack with that many runners, healthy."""
+        self.compose("up", "--detach", "--scale", f"runner={runners}")
         wait_until("every container is healthy", self.healthy, limit_s=300)
 
     def healthy(self) -> bool:
-        states = [self.state(service) for service in SERVICES]
+        states = [state_of(one) for service in SERVICES for one in self.containers(service)]
         return all(state.get("Health", {}).get("Status") == "healthy" for state in states)
 
     def container(self, service: str) -> str:
         """The id of the service's only container, running or not."""
+        (found,) = self.containers(service)
+        return found
+
+    def containers(self, service: str) -> list[str]:
+        """The ids of the service's containers, running or not."""
         label = "com.docker.compose"
         listed = run(
             "docker",
@@ -186,13 +198,10 @@ class Project:
             *("--filter", f"label={label}.project={self.name}"),
             *("--filter", f"label={label}.service={service}"),
         )
-        (found,) = listed.stdout.split()
-        return found
+        return listed.stdout.split()
 
     def state(self, service: str) -> dict[str, Any]:
-        shown = run("docker", "inspect", "--format", "{{json .State}}", self.container(service))
-        found: dict[str, Any] = json.loads(shown.stdout)
-        return found
+        return state_of(self.container(service))
 
     def logs(self, service: str) -> list[str]:
         """What the service has said since its last start."""
@@ -201,8 +210,8 @@ class Project:
         return (said.stdout + said.stderr).splitlines()
 
     def inside(self, service: str, *command: str) -> str:
-        """What the command prints inside the service's container."""
-        return run("docker", "exec", self.container(service), *command).stdout
+        """What the command prints inside the service's first container."""
+        return run("docker", "exec", self.containers(service)[0], *command).stdout
 
     def get(self, path: str, token: str) -> Any:
         """The gateway's JSON answer. Raises: OSError, unless it is a 200."""
