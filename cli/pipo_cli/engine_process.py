@@ -17,7 +17,7 @@ from collections.abc import Coroutine
 from dataclasses import replace
 from typing import Any, Literal
 
-from pipo.clock import Clock, SystemClock
+from pipo.clock import Clock, SystemClock, iso
 from pipo.errors import PipoError
 from pipo.home import Home, engine, home_from
 from pipo.home import config as configuration
@@ -234,11 +234,11 @@ def main() -> int:
 
 def _service_said(kind: str, line: str) -> None:
     if worth_showing(line):
-        _log(f"{kind} | {line}")
+        print(f"{kind} | {line}", file=sys.stderr, flush=True)
 
 
 def _log(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+    print(iso(SystemClock().now_ms()), line, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

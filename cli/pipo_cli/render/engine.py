@@ -78,9 +78,8 @@ def attached(reply: pipo_pb2.AttachReply) -> list[str]:
         pid = f" (pid {one.pid})" if one.HasField("pid") else ""
         if one.pipeline in reply.attached:
             said.append(f"attached {one.pipeline}{pid}")
-        elif one.state == "attached":
-            said.append(f"{one.pipeline} is attached already{pid}")
         else:
+            # An engine that came up for this has perhaps taken it over by itself.
             said.append(f"{one.pipeline} is {one.state}{pid}")
     return [*said, *_hints(reply.runners)]
 

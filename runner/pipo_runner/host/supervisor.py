@@ -130,10 +130,9 @@ class Supervisor:
                 if name not in self._supervised and not self._suspending:
                     orphans += await self._consider(name)
             self._take_part(orphans)
-            for one in self.supervised:
-                if one.name in attach:
-                    await one.attach()
             await asyncio.gather(*(one.probe() for one in self._next_probed()))
+        # One that is just brought up again is waited for.
+        await asyncio.gather(*(one.attach() for one in self.supervised if one.name in attach))
 
     def _next_probed(self) -> list[Supervised]:
         """The adopted ones whose turn it is; each costs a connection."""

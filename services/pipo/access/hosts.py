@@ -125,9 +125,10 @@ class Hosts:
         if not alive:
             raise no_host()
         request = runner_pb2.AdoptRequest(attach=detached_no_more)
+        timeout_s = self._start_timeout_s + MARGIN_S
         for host in alive:
             async with self._calling(host) as stub:
-                await stub.Adopt(request, timeout=STOP_TIMEOUT_S)
+                await stub.Adopt(request, timeout=timeout_s)
 
     def supervising(self, name: str) -> ServiceEntry | None:
         """The host that holds the claim of a pipeline, whoever started its process."""

@@ -44,7 +44,7 @@ def state_of(seen: Seen, *, answers: bool) -> State | None:
     N2  alive, started to outlive its engine   detached
     N3  alive, with no host                    detached     it runs on, and nobody restarts it
     N4  alive, with a host                     attached
-    N5  gone, and a host is about to act       attached
+    N5  gone, and a host is about to act       as it was started
     N6  gone, its entry stands                 stale
     """
     if seen.alive:
@@ -52,7 +52,7 @@ def state_of(seen: Seen, *, answers: bool) -> State | None:
             return "unreachable"
         return "attached" if seen.supervised and not seen.detached else "detached"
     if seen.supervised:
-        return "attached"
+        return "detached" if seen.detached else "attached"
     return "stale" if seen.known and not seen.over else None
 
 
@@ -83,8 +83,8 @@ class Runners:
         before = await self._asked(name)
         if name and not before:
             raise self._routing.absent(name)
-        await self._hosts.adopt([one.pipeline for one in before if one.state == "detached"])
         wanted = {one.pipeline for one in before if one.state in ("detached", "stale")}
+        await self._hosts.adopt(sorted(wanted))
         deadline = self._clock.monotonic() + ATTACH_WAIT_S
         while True:
             after = await self._asked(name)

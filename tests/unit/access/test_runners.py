@@ -32,6 +32,7 @@ def seen(words: str) -> Seen:
         ("alive supervised detached known", True, "detached"),
         ("alive detached", False, "unreachable"),
         ("supervised known", False, "attached"),
+        ("supervised detached known", False, "detached"),
         ("known", False, "stale"),
         ("detached known", False, "stale"),
         ("known over", False, None),

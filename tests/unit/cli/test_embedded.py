@@ -149,7 +149,7 @@ asyncio.run(main())
 
 def test_the_supervisor_imports_neither_grpc_nor_aiohttp() -> None:
     program = (
-        "import sys, pipo_cli.running, pipo_cli.foreground, pipo_cli.background;"
+        "import sys, pipo_cli.running, pipo_cli.foreground, pipo_cli.engine_process;"
         "print([m for m in ('grpc', 'aiohttp', 'google.protobuf', 'rich') if m in sys.modules])"
     )
     done = subprocess.run(

@@ -24,7 +24,7 @@ from pipo_cli import answers, background, on_demand
 from pipo_cli import engine as commands
 from pipo_cli.client import GatewayOperations
 from pipo_cli.main import main
-from tests.unit.cli.fakes import Operations, connected
+from tests.unit.cli.fakes import Operations, connected, http_gateway
 
 CLOCK = SystemClock()
 UP = pipo_pb2.Engine(
@@ -269,6 +269,19 @@ def test_services_without_an_engine_say_what_to_do(shell: Shell) -> None:
     )
 
 
+def test_an_engine_at_a_url_is_gone_when_nothing_answers_there(shell: Shell) -> None:
+    looks = iter([True, True, False])
+
+    def health() -> tuple[int, object]:
+        return 200, {"service": "gateway" if next(looks, False) else "something else"}
+
+    reply = pipo_pb2.StopEngineReply(stopped=True)
+    with http_gateway({"GET /healthz": health}) as url:
+        words = ("engine", "stop", "--url", url)
+        code, out, _ = shell.run(*words, operations=Through(stop=reply))
+    assert (code, out, next(looks, None)) == (0, "stopped the engine\n", None)
+
+
 # ── status ───────────────────────────────────────────────────────────────────
 
 
@@ -370,7 +383,7 @@ def test_attach_says_what_it_took_over(shell: Shell) -> None:
     assert operations.asked == [("attach", pipo_pb2.AttachRequest())]
     again = Operations(attach=pipo_pb2.AttachReply(runners=[RUNNERS[0]]))
     _, out, _ = shell.run("attach", "a", operations=again)
-    assert out == "a is attached already (pid 7)\n"
+    assert out == "a is attached (pid 7)\n"
     assert again.asked == [("attach", pipo_pb2.AttachRequest(pipeline="a"))]
     nothing = Operations(attach=pipo_pb2.AttachReply())
     assert shell.run("attach", operations=nothing)[1] == "nothing to attach: no pipeline runs\n"
