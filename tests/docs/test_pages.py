@@ -38,6 +38,7 @@ ELSEWHERE = {"make test": "this very run"}
 OTHER_PAGES = {
     "docs/containers.md": ROOT / "tests" / "compose",
     "docs/functions.md": ROOT / "tests" / "docs" / "test_functions.py",
+    "docs/lifetime.md": ROOT / "tests" / "docs" / "test_lifetime.py",
     "docs/language.md": ROOT / "tests" / "docs" / "test_language.py",
 }
 
