@@ -226,6 +226,8 @@ def test_a_detached_pipeline_outlives_its_engine_and_is_adopted(home: Background
     wait_for(lambda: home.get("/api/pipelines/taking")["host_id"], what=home.output)
     adopted = home.get("/api/pipelines/taking")
     assert (adopted["pid"], adopted["listen"], adopted["ttl"]) == (pid, port, "2h")
+    # Its file has no lifetime at all (edge 325).
+    assert adopted["lifetime"]["ttl"] == "2h"
     assert take(port, "/take") == 202
 
     # The engine ends as it is told to, and the same one runs on; a stop needs none.
@@ -237,6 +239,8 @@ def test_a_detached_pipeline_outlives_its_engine_and_is_adopted(home: Background
     assert (stopped["engine"], stopped["already"]) == ("down", False)
     wait_for(lambda: not (home.home / "run/taking.json").exists(), what=home.output)
     assert home.told("status", "taking")["state"] == "stopped"
+    wanted = json.loads((home.home / "pipelines/taking/desired.json").read_text())
+    assert (wanted["desired"], wanted["options"]["listen"]) == ("stopped", port)
     sql = "SELECT type FROM events WHERE type LIKE 'pipeline.st%' ORDER BY seq"
     assert query(journal_of(home.home, "taking"), sql) == [
         ["pipeline.started"],
