@@ -17,6 +17,7 @@ import contextlib
 import signal
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 
 from pipo.errors import Conflict, PipoError, Unavailable
 from pipo.home import desired, leases, registry
@@ -26,6 +27,7 @@ from pipo.home.sent import Sent, keep
 from pipo.telemetry.logs import logger
 from pipo_runner.host import policy
 from pipo_runner.host.gate import Gate
+from pipo_runner.host.insistence import Insistence
 from pipo_runner.host.launching import PERMANENT, journal_stop, launch, told
 from pipo_runner.host.options import Options
 from pipo_runner.host.policy import Exit, GiveUp, Verdict, Wait
@@ -71,7 +73,7 @@ class Supervised:
         self._renewed = asyncio.Event()
         self._streak = 0
         self._began_ms = surroundings.clock.now_ms()
-        self._killer: asyncio.Task[None] | None = None
+        self._insistence = Insistence(name, partial(self._ask, now=True), self._hard_limit_s)
 
     # ── beginnings ───────────────────────────────────────────────────────────
 
@@ -159,7 +161,7 @@ class Supervised:
         finally:
             self._steady.set()
             self._renewed.set()
-            self._spare()
+            self._insistence.end()
             self._claim.release()
             self._over(self)
 
@@ -171,7 +173,7 @@ class Supervised:
         since_ms = 0 if self._process.own else self._began_ms
         found = await self._process.exited()
         self._process = None
-        self._spare()
+        self._insistence.end()
         ending = await self._out.last_word(self._files, since_ms)
         self.wish = desired.read(self._files) or self.wish
         wanted = self._stop_wanted or self.wish.desired == "stopped"
@@ -321,7 +323,7 @@ class Supervised:
                 ) from error
             already, now = False, True
         grace_s = 0.0 if now else drain_s
-        self._harden(process, grace_s + self._hard_limit_s, asked=now)
+        self._insistence.begin(process, grace_s + self._hard_limit_s, asked=now)
         if not now:
             return "draining", already
         with contextlib.suppress(TimeoutError):
@@ -353,7 +355,7 @@ class Supervised:
                 self._note(state=before.state, options=before.options)
             raise
         # Beyond its time it is suspended, which ends in a start too.
-        self._harden(process, drain_s + self._hard_limit_s, asked=True)
+        self._insistence.begin(process, drain_s + self._hard_limit_s, asked=True)
         try:
             async with asyncio.timeout(wait_s):
                 await self._renewed.wait()
@@ -425,32 +427,6 @@ class Supervised:
         if entry is None:
             raise Unavailable(f"no registry entry says where {self.name} is")
         return await self._out.calls.stop(entry.address, self.name, now=now)
-
-    def _spare(self) -> None:
-        """The process is gone, or another end is asked of it."""
-        if self._killer is not None:
-            self._killer.cancel()
-
-    def _harden(self, process: Process, grace_s: float, *, asked: bool) -> None:
-        self._spare()
-        self._killer = asyncio.create_task(
-            self._insist(process, grace_s, asked=asked), name=f"stop of {self.name}"
-        )
-
-    async def _insist(self, process: Process, grace_s: float, *, asked: bool) -> None:
-        """The steps of a stop that takes too long.
-
-        1. `now`, unless that was asked for; 2. SIGTERM; 3. SIGKILL (own processes only).
-        """
-        await asyncio.sleep(grace_s)
-        if not asked:
-            with contextlib.suppress(PipoError):
-                await self._ask(now=True)
-            await asyncio.sleep(self._hard_limit_s)
-        process.signal(signal.SIGTERM)
-        await asyncio.sleep(self._hard_limit_s)
-        _log.warning("killed", action="pipeline.kill", pipeline=self.name)
-        process.signal(signal.SIGKILL)
 
     async def _bury(self, reason: str, last_exit: str | None) -> None:
         """Journals the stop in the process's place, then settles."""

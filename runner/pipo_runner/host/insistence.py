@@ -1,0 +1,51 @@
+"""The steps of a stop that takes too long."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import Awaitable, Callable
+
+from pipo.errors import PipoError
+from pipo.telemetry.logs import logger
+from pipo_runner.host.processes import Process
+
+_log = logger("host.insistence")
+
+
+class Insistence:
+    """Ends one pipeline's process with means that get harsher; one at a time.
+
+    `ask_now` asks the pipeline itself to end at once; `step_s` is what each step may take.
+    """
+
+    def __init__(self, name: str, ask_now: Callable[[], Awaitable[object]], step_s: float) -> None:
+        self._name = name
+        self._ask_now = ask_now
+        self._step_s = step_s
+        self._task: asyncio.Task[None] | None = None
+
+    def begin(self, process: Process, grace_s: float, *, asked: bool) -> None:
+        """From `grace_s` on, in place of what was begun before; `asked` when `now` was."""
+        self.end()
+        self._task = asyncio.create_task(
+            self._insist(process, grace_s, asked=asked), name=f"stop of {self._name}"
+        )
+
+    def end(self) -> None:
+        """The process is gone. Safe twice, and before `begin`."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _insist(self, process: Process, grace_s: float, *, asked: bool) -> None:
+        """1. `now`, unless that was asked for; 2. SIGTERM; 3. SIGKILL (own processes only)."""
+        await asyncio.sleep(grace_s)
+        if not asked:
+            with contextlib.suppress(PipoError):
+                await self._ask_now()
+            await asyncio.sleep(self._step_s)
+        process.signal(signal.SIGTERM)
+        await asyncio.sleep(self._step_s)
+        _log.warning("killed", action="pipeline.kill", pipeline=self._name)
+        process.signal(signal.SIGKILL)
