@@ -12,13 +12,14 @@ from pipo.clock import Clock
 from pipo.home import Home, desired, leases, registry
 from pipo.home.directory import REREAD_S, Directory
 from pipo.home.registry import ServiceEntry
-from pipo.rpc.stubs import pipo_pb2
+from pipo.rpc.stubs import pipeline_pb2, pipo_pb2
 
 State = Literal["attached", "detached", "stale", "unreachable"]
 # How many pipelines are asked at once for a listing.
 PARALLEL_MAX = 32
 # Beyond the wait before a host takes over what was another one's.
 ATTACH_WAIT_S = 15.0
+ANSWER_TIMEOUT_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,9 +109,16 @@ class Runners:
 
     async def _runner(self, name: str, host: ServiceEntry | None) -> pipo_pb2.RunnerInfo | None:
         seen = look(self._home, name, supervised=host is not None)
-        answers = seen.alive and await self._routing.running(name) is not None
-        state = state_of(seen, answers=answers)
+        state = state_of(seen, answers=seen.alive and await self._answers(name))
         return None if state is None else info(self._home, name, state, host)
+
+    async def _answers(self, name: str) -> bool:
+        """Whether its process says a word now; one that was greeted may be frozen since."""
+        hello = pipeline_pb2.HelloRequest()
+        said = await self._routing.try_ask(
+            name, lambda peer: peer.stub.Hello(hello, timeout=ANSWER_TIMEOUT_S)
+        )
+        return said is not None
 
 
 def look(home: Home, name: str, *, supervised: bool) -> Seen:
