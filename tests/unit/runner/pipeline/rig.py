@@ -40,6 +40,7 @@ from pipo_runner.pipeline.assembly import (
     resolutions,
 )
 from pipo_runner.pipeline.body_budget import BodyBudget
+from pipo_runner.pipeline.lifetime import terms_of
 from pipo_runner.pipeline.orders import Orders
 from pipo_runner.pipeline.scopes import Scopes
 from pipo_runner.pipeline.timers import Timers
@@ -452,6 +453,7 @@ class Rig:
             redact=Redactor((secrets or {}).values()).text,
             load=self._load,
             budget=self.budget,
+            terms=terms_of(self.pipeline.lifetime, None),
         )
         self.parts = assemble(self.pipeline, self.around, recovery)
         self.refuses: PipoError | None = None

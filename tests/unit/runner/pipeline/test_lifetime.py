@@ -21,9 +21,11 @@ from pipo_runner.pipeline.lifetime import (
 )
 from tests.unit.runner.pipeline.rig import (
     AT,
+    PLAIN,
     FakeClock,
     FakeJournal,
     ManualTimers,
+    Rig,
     pipeline_of,
     quiet,
 )
@@ -225,6 +227,26 @@ async def test_until_is_looked_at_after_each_commit_once() -> None:
     one.made.moved()
     await quiet()
     assert one.over == [Limit("until", "stats.delivered >= 3")]
+
+
+@pytest.mark.seed("L011")
+@pytest.mark.parametrize("counter", ["accepted", "delivered"])
+async def test_acceptances_and_ends_are_looked_at_before_the_second_is_over(counter: str) -> None:
+    rig = Rig(f"{PLAIN}lifetime: {{ until: stats.{counter} >= 1 }}\n", auto=True)
+    over: list[Limit] = []
+    rig.parts.lifetime.on_over = over.append
+    rig.parts.lifetime.begin(anchor_ms=AT, reached=None)
+    rig.output.hold()
+    if counter == "accepted":
+        rig.journal.counters["all.accepted"] = 1
+    await rig.accept({"n": 1})
+    await quiet()
+    assert bool(over) is (counter == "accepted")
+    rig.journal.counters["all.delivered"] = 1
+    rig.output.let_go()
+    await quiet()
+    # No time has passed.
+    assert over == [Limit("until", f"stats.{counter} >= 1")]
 
 
 @pytest.mark.seed("L012")

@@ -352,6 +352,7 @@ async def test_a_limit_that_is_reached_beside_a_stop_ends_nothing(
     await soon(lambda: process.status == "draining")
     output.let_go()
     assert await ended(run) == 0
+    assert process.parts.lifetime.reached is None
     assert "pipeline.lifetime" not in await house.events()
     assert await ending(house) == ("stopped", "stop")
 
