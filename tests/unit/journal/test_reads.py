@@ -16,9 +16,13 @@ from tests.unit.journal.packets import (
     dead_lettered,
     delivered,
     dropped,
+    escalated,
+    fanned_out,
     filtered,
+    of_copy,
     packet_id,
     rejected,
+    resolved,
     stepped,
     writing,
     written,
@@ -176,6 +180,27 @@ async def test_counts_and_times(journal: SqliteJournal) -> None:
     assert await reads.standing_of(journal.rows, packet_id(7)) == ("dead_lettered", "it broke")
     assert await reads.standing_of(journal.rows, "nobody") is None
     assert await reads.data_of(journal.rows, "nobody") is None
+
+
+async def test_the_oldest_pending_packet_may_wait_for_a_person_or_for_its_copies(
+    journal: SqliteJournal,
+) -> None:
+    """Edge 377: whatever it waits for, and never a copy."""
+    await journal.commit(*(accepted(n, at=AT + n) for n in (1, 2, 3)))
+    await journal.commit(*(stepped(n, cursor="shape") for n in (1, 2)))
+    await journal.commit(escalated(1), fanned_out(2, "a", "b"))
+
+    async def oldest() -> tuple[str, int]:
+        found = await reads.oldest_pending(journal.rows)
+        assert found is not None
+        return found.packet_id, found.received_at
+
+    assert await oldest() == (packet_id(1), AT + 1)
+    await journal.commit(resolved(1, "drop"))
+    assert await oldest() == (packet_id(2), AT + 2)
+    for branch in ("a", "b"):
+        await journal.commit(of_copy(dead_lettered(2, "shape"), 2, branch))
+    assert await oldest() == (packet_id(3), AT + 3)
 
 
 async def test_the_last_minute_is_told_by_the_ids(journal: SqliteJournal) -> None:
