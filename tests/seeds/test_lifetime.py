@@ -6,7 +6,9 @@ import json
 import os
 import signal
 import time
+from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -176,6 +178,31 @@ def test_a_number_of_packets_ends_it_and_every_door_says_so(stack: Stack) -> Non
     completed(stack, "few")
     wait_for(lambda: reasons(stack, "few") == ["max_packets"] * 2)
     assert stack.stats("few")["accepted"] == 3
+
+
+@pytest.mark.seed("L004")
+def test_no_crowd_gets_one_more_in(stack: Stack) -> None:
+    """Edge 5, 35, 36: through two doors at once; every accepted one is answered and delivered."""
+    started(stack, "crowd", "max_packets: 40", wait="5s")
+    # It drains until this one is done: whoever comes too late meets a pipeline that still runs.
+    push(stack, "crowd", SLOW)
+
+    def post(n: int) -> int:
+        body = json.dumps({"n": n, "word": "A"})
+        if n % 2:
+            return stack.request("/in/crowd/in", body.encode())[0]
+        path = "/api/pipelines/crowd/push"
+        status = stack.request(path, f'{{"data": {body}}}'.encode())[0]
+        return 202 if status == 200 else status
+
+    with ThreadPoolExecutor(16) as pool:
+        answers = Counter(pool.map(post, range(120)))
+    assert answers == {202: 39, 503: 81}
+    completed(stack, "crowd")
+    stats = stack.stats("crowd")
+    assert (stats["accepted"], stats["delivered"]) == (40, 39)
+    assert len(lines(stack.workspace / "out/crowd.jsonl")) == 39
+    assert reasons(stack, "crowd") == ["max_packets"]
 
 
 @pytest.mark.seed("L006", "L009")
