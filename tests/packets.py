@@ -49,6 +49,15 @@ def push(stack: Stack, pipeline: str, data: Any, **words: str) -> str:
     return str(json.loads(answer)["packet_id"])
 
 
+def operate(stack: Stack, pipeline: str, what: str, **fields: Any) -> dict[str, Any]:
+    """An operation over REST that must go well, such as `pause`: a fifth of a command's cost."""
+    body = json.dumps(fields).encode()
+    status, _, answer = stack.request(f"/api/pipelines/{pipeline}/{what}", body)
+    assert status in (200, 202), (status, answer)
+    found: dict[str, Any] = json.loads(answer)
+    return found
+
+
 def inspect(stack: Stack, pipeline: str, id: str) -> dict[str, Any]:
     """What `pipo inspect --json` says, over REST."""
     found: dict[str, Any] = stack.get(f"/api/pipelines/{pipeline}/packets/{id}")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.packets import outcome, packet, push, running, settled
+from tests.packets import operate, outcome, packet, push, running, settled
 from tests.stack import Stack, journal_of, lines, query, wait_for
 
 pytestmark = pytest.mark.slow
@@ -66,8 +66,7 @@ def restarted(stack: Stack, name: str, text: str) -> None:
     """Saves the file and restarts the pipeline, as the hint of the refusal says."""
     stack.write(f"{name}.pipo", text)
     pid = stack.pipeline_pid(name)
-    done = stack.pipo("restart", name)
-    assert done.returncode == 0, done.stderr
+    operate(stack, name, "restart")
     wait_for(lambda: stack.pipeline_pid(name) not in (None, pid))
     wait_for(lambda: stack.get(f"/api/pipelines/{name}")["status"] == "active")
 
@@ -140,9 +139,9 @@ def test_a_pipeline_that_feeds_itself_is_no_pipeline(stack: Stack) -> None:
     file = stack.write("selfish.txt", text)
     shown = stack.pipo("check", str(file))
     assert (shown.returncode, shown.stdout.count("P063")) == (1, 2), shown.stdout
-    refused = stack.pipo("start", str(file))
-    assert refused.returncode == 1
-    assert "P063" in refused.stdout + refused.stderr
+    status, _, answer = stack.request("/api/pipelines", json.dumps({"file": str(file)}).encode())
+    assert status == 422
+    assert {one["code"] for one in json.loads(answer)["diagnostics"]} == {"P063"}
 
 
 @pytest.mark.seed("C024")
@@ -160,7 +159,7 @@ def test_a_key_goes_with_its_packet(stack: Stack) -> None:
         return bool(time.time() * 1000 - updated_at > 2_500)
 
     wait_for(old)
-    assert stack.pipo("restart", "short").returncode == 0
+    operate(stack, "short", "restart")
     wait_for(lambda: query(journal, "SELECT count(*) FROM units") == [[0]], deadline_s=120)
     assert query(journal, "SELECT count(*) FROM inbox") == [[0]]
     # Its key is free again: that is what `trail` says of how long repeats are known.

@@ -61,6 +61,7 @@ def address(hosts: SeveralHosts, name: str) -> str:
 
 
 @pytest.mark.seed("C017", "C020", "C021", "C022")
+@pytest.mark.soak
 @pytest.mark.timeout(600)
 def test_the_receivers_host_dies_and_the_hand_off_goes_on(
     hosts: SeveralHosts, tmp_path: Path

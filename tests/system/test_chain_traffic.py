@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from tests.packets import packet, push, running, settled
+from tests.packets import operate, packet, push, running, settled
 from tests.stack import Stack, journal_of, query, wait_for
 from tests.wiretap import Wiretap
 
@@ -75,7 +74,7 @@ def test_nobody_asks_in_a_loop_for_what_the_receiver_has_not_delivered(
     assert before[0]["DownstreamState"] == 1
     acked = [packet(stack, "waits", id)["result"]["packet_id"] for id in ids]
     for id in acked:
-        assert stack.request("/api/pipelines/slow/ack", json.dumps({"packet_id": id}).encode())
+        operate(stack, "slow", "ack", packet_id=id)
     for id in ids:
         assert settled(stack, "waits", id)["state"] == "delivered"
     # Each was named once, from the hand-off to the end.
@@ -83,10 +82,10 @@ def test_nobody_asks_in_a_loop_for_what_the_receiver_has_not_delivered(
 
 
 def test_hand_offs_that_are_ready_together_travel_together(stack: Stack, tap: Wiretap) -> None:
-    assert stack.pipo("pause", "many").returncode == 0
+    operate(stack, "many", "pause")
     for n in range(MANY):
         push(stack, "many", {"n": n})
-    assert stack.pipo("resume", "many").returncode == 0
+    operate(stack, "many", "resume")
     wait_for(lambda: stack.stats("taker")["delivered"] == MANY)
     sizes = tap.messages("taker", "Deliver")
     assert sum(sizes) == MANY
@@ -98,11 +97,11 @@ def test_a_large_packet_holds_up_no_other(stack: Stack, tap: Wiretap) -> None:
     """It travels in pieces, each a message of its own; the small ones around it are all there."""
     before = stack.stats("taker")["delivered"]
     seen = len(tap.messages("taker", "Deliver"))
-    assert stack.pipo("pause", "many").returncode == 0
+    operate(stack, "many", "pause")
     small = [push(stack, "many", {"n": n}) for n in range(10)]
     large = push(stack, "many", {"text": "x" * LARGE})
     small += [push(stack, "many", {"n": n}) for n in range(10)]
-    assert stack.pipo("resume", "many").returncode == 0
+    operate(stack, "many", "resume")
     wait_for(lambda: stack.stats("taker")["delivered"] == before + 21, deadline_s=120)
     sizes = tap.messages("taker", "Deliver")[seen:]
     assert sum(sizes) >= 20 + LARGE // (1 << 20)
@@ -116,7 +115,7 @@ def test_a_large_packet_holds_up_no_other(stack: Stack, tap: Wiretap) -> None:
 
 def test_who_waits_for_a_receiver_holds_a_slot_and_the_rest_wait_in_line(stack: Stack) -> None:
     """Edge 106: the two slots try again and again; whoever is behind them has not begun."""
-    assert stack.pipo("stop", "away").returncode == 0
+    operate(stack, "away", "stop")
     wait_for(lambda: stack.get("/api/pipelines/away")["state"] == "stopped")
     ids = [push(stack, "few", {"n": n}) for n in range(5)]
     wait_for(lambda: all(packet(stack, "few", id)["attempt"] > 1 for id in ids[:2]))
@@ -125,7 +124,7 @@ def test_who_waits_for_a_receiver_holds_a_slot_and_the_rest_wait_in_line(stack: 
         assert (found["state"], found["attempt"]) == ("accepted", 0)
     stats = stack.stats("few")
     assert (stats["pending"], stats["dead_lettered"]) == (5, 0)
-    assert stack.pipo("start", "away").returncode == 0
+    operate(stack, "away", "start")
     for id in ids:
         assert settled(stack, "few", id)["state"] == "delivered"
     assert stack.stats("away")["accepted"] == 5

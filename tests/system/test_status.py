@@ -19,7 +19,7 @@ from pipo.access import answers
 from pipo.rpc.channels import dial
 from pipo.rpc.stubs import pipo_pb2, pipo_pb2_grpc
 from pipo.rpc.to_json import dumps
-from tests.packets import packet, push, settled
+from tests.packets import operate, packet, push, settled
 from tests.stack import PIPO, Stack, journal_of, query, wait_for
 
 pytestmark = pytest.mark.slow
@@ -116,10 +116,9 @@ def cells(line: str) -> list[str]:
     return re.split(r"\s{2,}", line.strip())
 
 
-def row(stack: Stack, name: str) -> str:
+def line_of(table: str, name: str) -> str:
     """The pipeline's line of the table."""
-    shown = stack.pipo("status").stdout.splitlines()
-    (found,) = [line for line in shown if line.split(" ")[0] == name]
+    (found,) = [line for line in table.splitlines() if line.split(" ")[0] == name]
     return found
 
 
@@ -227,7 +226,6 @@ def test_numbers_survive_a_crash(stack: Stack) -> None:
 
 
 def test_the_oldest_packet_may_be_branched_or_escalated(stack: Stack) -> None:
-    assert re.search(r"^oldest pending  +none$", stack.pipo("status", "flow").stdout, re.MULTILINE)
     assert stack.stats("flow")["oldest_pending_ms"] is None
     first = push(stack, "parted", {"n": 1})
     wait_for(lambda: packet(stack, "parted", first)["state"] == "branched")
@@ -237,15 +235,13 @@ def test_the_oldest_packet_may_be_branched_or_escalated(stack: Stack) -> None:
     )
     second = push(stack, "parted", {"n": 2})
     stats = stack.stats("parted")
-    assert (stats["pending"], stats["escalated"]) == (2, stats["escalated"])
+    assert stats["pending"] == 2
     received = packet(stack, "parted", first)["received_at"]
     assert stats["oldest_pending_received_at"] == received
     shown = stack.pipo("status", "parted").stdout
     when = re.search(r"^oldest pending  +(\d+)s ago \(received (\S+)\)$", shown, re.MULTILINE)
     assert when is not None, shown
-    ids = json.dumps({"ids": [f"{first}:bad"], "action": "drop"}).encode()
-    status, _, answer = stack.request("/api/pipelines/parted/resolve", ids)
-    assert status == 200, answer
+    operate(stack, "parted", "resolve", ids=[f"{first}:bad"], action="drop")
     wait_for(lambda: packet(stack, "parted", first)["state"] == "delivered")
     received = packet(stack, "parted", second)["received_at"]
     assert stack.stats("parted")["oldest_pending_received_at"] == received
@@ -254,8 +250,7 @@ def test_the_oldest_packet_may_be_branched_or_escalated(stack: Stack) -> None:
 def test_what_waits_for_an_ack_is_counted(stack: Stack) -> None:
     ids = [push(stack, "parked", {"n": n}) for n in range(2)]
     wait_for(lambda: stack.get("/api/pipelines/parked")["runner"]["awaiting_ack"] == 2)
-    assert re.search(r"^awaiting ack  +2$", stack.pipo("status", "parked").stdout, re.MULTILINE)
-    assert stack.pipo("ack", "parked", ids[0]).returncode == 0
+    operate(stack, "parked", "ack", packet_id=ids[0])
     assert stack.get("/api/pipelines/parked")["runner"]["awaiting_ack"] == 1
     waits = stack.stats("parked")
     assert (waits["pending"], waits["delivered"]) == (1, 1)
@@ -274,12 +269,11 @@ def test_the_table(stack: Stack) -> None:
     names = [line.split(" ")[0] for line in rows if line and line.split(" ")[0] in PIPELINES]
     assert names == sorted(PIPELINES)
     stats = stack.stats("flow")
-    shown = cells(row(stack, "flow"))
+    shown = next(cells(line) for line in rows if line.startswith("flow "))
     assert shown[:3] == ["flow", "active", "v1"]
     assert re.fullmatch(r"\d+s|\d+m\d\ds", shown[3])
     assert shown[5:8] == ["0", f"{stats['delivered']:,}", "0"]
     assert re.fullmatch(r"\d+[sm] ago", shown[8])
-    assert cells(row(stack, "depot"))[0] == "depot"
 
 
 def test_details_name_the_ways_in_and_both_ends_of_the_chain(stack: Stack) -> None:
@@ -303,20 +297,20 @@ def test_a_jam_and_a_pause_are_marked(stack: Stack) -> None:
     push(stack, "jams", {"n": 1})
     wait_for(lambda: stack.get("/api/pipelines/jams")["status"] == "jammed")
     assert stack.get("/api/pipelines/jams")["state"] == "running"
-    shown = row(stack, "jams")
-    assert cells(shown)[1] == "jammed"
-    assert shown.endswith("⚠ stalled at '$output'")
-    assert stack.pipo("pause", "depot").returncode == 0
+    operate(stack, "depot", "pause")
     try:
         found = stack.get("/api/pipelines/depot")
         assert (found["state"], found["status"]) == ("running", "paused")
         assert (found["runner"]["paused_reason"], found["runner"]["held"]) == ("manual", 0)
         said = "paused: manual; it goes on with: pipo resume depot"
-        for shown in (row(stack, "depot"), stack.pipo("status", "depot").stdout):
-            assert f"⚠ {said}" in shown
+        table = stack.pipo("status").stdout
+        assert f"⚠ {said}" in line_of(table, "depot")
+        assert f"⚠ {said}" in stack.pipo("status", "depot").stdout
     finally:
-        assert stack.pipo("resume", "depot").returncode == 0
+        operate(stack, "depot", "resume")
     assert stack.get("/api/pipelines/depot")["runner"]["paused_reason"] is None
+    assert cells(line_of(table, "jams"))[1] == "jammed"
+    assert line_of(table, "jams").endswith("⚠ stalled at '$output'")
 
 
 def test_watching_shows_it_again_until_ctrl_c(stack: Stack) -> None:
@@ -335,13 +329,13 @@ def test_a_stopped_pipeline_keeps_its_counts(stack: Stack) -> None:
     settled(stack, "gate", push(stack, "gate", {"n": 9}, input="hand"))
     wait_for(lambda: stack.settle("depot"))
     delivered = stack.stats("depot")["delivered"]
-    assert stack.pipo("stop", "depot").returncode == 0
+    operate(stack, "depot", "stop")
     wait_for(lambda: stack.get("/api/pipelines/depot")["state"] == "stopped")
     found = stack.get("/api/pipelines/depot")
     for key in ("pid", "status", "host", "started_at", "lifetime", "resources", "runner"):
         assert found[key] is None, (key, found[key])
     assert (found["version"], found["stats"]["delivered"]) == (1, delivered)
-    shown = cells(row(stack, "depot"))
+    shown = cells(line_of(stack.pipo("status").stdout, "depot"))
     assert shown[:8] == ["depot", "stopped", "v1", "-", "-", "0", f"{delivered:,}", "0"]
     assert shown[8].endswith(" ago")
 
