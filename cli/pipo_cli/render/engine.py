@@ -34,7 +34,8 @@ def stopped(reply: pipo_pb2.StopEngineReply, home: str, *, ended: bool) -> list[
     elif ended:
         said = ["stopped the engine"]
         if reply.draining:
-            said.append(f"drained {', '.join(reply.draining)}; `pipo start NAME` starts one again")
+            names = ", ".join(reply.draining)
+            said.append(f"stopped with it: {names}; `pipo start NAME` starts one again")
     else:
         said = [f"the engine still waits for {', '.join(reply.draining)}; it ends after that"]
     if reply.detached:

@@ -230,7 +230,7 @@ def test_a_stop_waits_until_the_engine_is_gone(shell: Shell, running: Lease) -> 
         0,
         [
             "stopped the engine",
-            "drained a, b; `pipo start NAME` starts one again",
+            "stopped with it: a, b; `pipo start NAME` starts one again",
             "detached, and left running: c",
         ],
     )
