@@ -96,8 +96,8 @@ def _pipelines(hosts: SeveralHosts, count: int, bare: float) -> None:
         f"{count} idle pipelines: from nothing until all serve         {took_s:9.1f} s"
         f"   (aim < {AIMS['start']:.0f} s; the machine computed {used_s:.1f} s; load {_load()})"
     )
-    _status(hosts, count)
     pids = [pid for name in names if (pid := hosts.pipeline_pid(name)) is not None]
+    _status(hosts, pids)
     services: dict[str, Sequence[int | None]] = {
         "runner": [hosts.runner("one").pid, *_forkservers(hosts, pids)],
         "gateway": [hosts.service_pid("gateway")],
@@ -132,27 +132,29 @@ def _serving(hosts: SeveralHosts, names: Iterable[str]) -> int:
     return count
 
 
-def _status(hosts: SeveralHosts, count: int) -> None:
+def _status(hosts: SeveralHosts, pids: Sequence[int | None]) -> None:
     """How long `GET /api/pipelines` takes, over one connection; the first one meets everybody."""
+    count = len(pids)
     connection = HTTPConnection("127.0.0.1", hosts.port, timeout=60)
     gateway = hosts.service_pid("gateway")
     taken, states = [], set()
     for number in range(ANSWERS + 1):
         if number == 1:
-            used = _cpu_s(gateway)
+            used = _each_s({"gateway": [gateway], "pipelines": pids})
         began = time.perf_counter()
         connection.request("GET", "/api/pipelines")
         answer = json.loads(connection.getresponse().read())
         taken.append(1000.0 * (time.perf_counter() - began))
         states = {one["state"] for one in answer["pipelines"]}
         assert len(answer["pipelines"]) == count
-    own_ms = 1000.0 * (_cpu_s(gateway) - used) / ANSWERS
+    after = _each_s({"gateway": [gateway], "pipelines": pids})
+    own_ms, their_ms = (1000.0 * (after[kind] - used[kind]) / ANSWERS for kind in after)
     connection.close()
     first, *rest = taken
     print(
         f"GET /api/pipelines of {count}, median of {ANSWERS}                  {statistics.median(rest):9.1f} ms"
         f"   (aim < {AIMS['status']:.0f} ms; quickest {min(rest):.0f}, first {first:.0f}; the gateway "
-        f"computed {own_ms:.0f} ms; states {', '.join(sorted(states))}; load {_load()})"
+        f"computed {own_ms:.0f} ms, the pipelines {their_ms:.0f} ms; states {', '.join(sorted(states))}; load {_load()})"
     )
 
 

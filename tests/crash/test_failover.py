@@ -23,7 +23,7 @@ CLAIMED_WITHIN_S = 10.0
 # One that nobody looks at for so long is a hang, however busy the machine is.
 ANSWER_WITHIN_S = 60.0
 NAMES = [f"signups-{number}" for number in range(6)]
-COUNT = 600
+COUNT = 400
 TEXT = """pipo: 1
 name: {name}
 concurrency: 8

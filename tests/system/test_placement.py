@@ -77,7 +77,7 @@ def post(hosts: SeveralHosts, name: str) -> tuple[int, dict[str, Any], dict[str,
 
 
 def test_starts_are_shared_out_and_stay_where_they_are(hosts: SeveralHosts) -> None:
-    hosts.serve("a", "b")
+    hosts.serve("a", "b", checkers=())
     names = ["p1", "p2", "p3", "p4"]
     begin(hosts, *names)
     placed = hosts.placed(*names)
@@ -117,7 +117,7 @@ def test_starts_are_shared_out_and_stay_where_they_are(hosts: SeveralHosts) -> N
 
 def _frozen_host(hosts: SeveralHosts, seconds: float) -> None:
     """A frozen host holds what it holds; starts pass it over, and nobody takes its pipelines."""
-    hosts.serve("a", "b")
+    hosts.serve("a", "b", checkers=())
     begin(hosts, "p1", "p2", "p3")
     assert hosts.placed("p1", "p2", "p3") == {"p1": "a", "p2": "b", "p3": "a"}
     pids = {name: hosts.pipeline_pid(name) for name in ("p1", "p2", "p3")}
@@ -159,7 +159,7 @@ def test_a_host_that_is_frozen_for_a_minute(hosts: SeveralHosts) -> None:
 
 def _frozen_pipeline(hosts: SeveralHosts, seconds: float, *, with_host: bool) -> None:
     """A frozen process is never doubled; requests to it end, and say why."""
-    hosts.serve("a", "b")
+    hosts.serve("a", "b", checkers=())
     begin(hosts, "p1", "p2")
     host = hosts.host_of("p1")
     assert (host, post(hosts, "p1")[0]) == ("a", 202)
@@ -205,7 +205,7 @@ def test_a_frozen_pipeline_of_a_dead_host_is_adopted_and_never_ended_by_force(
     hosts: SeveralHosts,
 ) -> None:
     """Edge 442: unreachable, its entry kept, stop and control refused, until its lease is free."""
-    hosts.serve("a", "b")
+    hosts.serve("a", "b", checkers=())
     begin(hosts, "p1")
     pid = hosts.freeze_pipeline("p1")
     hosts.runner("a").kill()
@@ -228,7 +228,7 @@ def test_a_pipeline_that_lost_its_lease_is_fenced_before_it_answers(hosts: Sever
 
     What the journal's own tests show of one commit, here of a whole process and its answers.
     """
-    hosts.serve("a", "b")
+    hosts.serve("a", "b", checkers=())
     begin(hosts, "p1")
     kept = push(hosts, "p1", {"n": 0})
     home = Home(hosts.home)
