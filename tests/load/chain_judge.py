@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from tests.stack import journal_of, query_each
 
@@ -36,18 +37,22 @@ def read(home: Path, names: Sequence[str]) -> list[Journal]:
     """The journals of a chain's pipelines, in its order."""
     asked = [(journal_of(home, name), sql) for name in names for sql in (UNITS, INBOX)]
     found = query_each(asked)
+    return journals(found[::2], found[1::2])
+
+
+def journals(units: Sequence[list[list[Any]]], inboxes: Sequence[list[list[Any]]]) -> list[Journal]:
+    """The same of the rows of UNITS and of INBOX, for each pipeline."""
     made = []
-    for number in range(len(names)):
-        units, inbox = found[2 * number], found[2 * number + 1]
-        upstream = {id: json.loads(text) for id, _, text, _ in units if text}
-        results = {id: json.loads(text) for id, _, _, text in units if text}
-        last = number == len(names) - 1
+    for number, (rows, inbox) in enumerate(zip(units, inboxes, strict=True)):
+        last = number == len(units) - 1
+        upstream = {id: json.loads(text) for id, _, text, _ in rows if text}
+        results = {} if last else {id: json.loads(text) for id, _, _, text in rows if text}
         made.append(
             Journal(
-                states={id: state for id, state, _, _ in units},
+                states={id: state for id, state, _, _ in rows},
                 made_of={id: one["packet_id"] for id, one in upstream.items()},
                 inbox=[(key, packet) for key, packet in inbox],
-                handed={} if last else {id: one["packet_id"] for id, one in results.items()},
+                handed={id: one["packet_id"] for id, one in results.items()},
             )
         )
     return made
