@@ -38,7 +38,7 @@ class Policies:
         retry = f"retry: {self.retries}, delay: 10m, max_delay: 10m"
         check = f"{{ check: external, within: 1h, on_fail: {{ then: {self.unacked} }} }}"
         return f"""
-concurrency: 64
+concurrency: 500
 retention: {{ data: 1h, rejected: 1h, trail: 2h, dlq: 2h }}
 agent: {{ control: true }}
 input: {{ via: push, validate: ["data.kind != 'invalid'"] }}

@@ -13,6 +13,7 @@ import json
 import tempfile
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from copy import deepcopy
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -184,8 +185,22 @@ class APipeline(RuleBasedStateMachine):
             mode = "works"
         self.pipeline.fate.decree(doom)
         self.pipeline.turn(mode, broken)
+        before = deepcopy(self.model)
         self.model.turn(mode, broken, hung)
+        if hung and self.model.paused and not self.pipeline.settle(self._rows, self.model.rows()):
+            self.pipeline.die()
+            self.come_back()
+            self.leave_to_the_resume(before, hung)
         self.agree()
+
+    def leave_to_the_resume(self, before: Model, hung: list[str]) -> None:
+        """A death in a pause: of the writes that hung, those that were not journaled wait."""
+        found, then = self.pipeline.run(self._rows()), before.rows()
+        left = {id_ for id_ in hung if found[id_] == then[id_]}
+        world = self.model.world
+        self.model = before
+        self.model.turn(world.mode, world.broken, set(hung) - left)
+        self.model.may_be_written |= left
 
     @rule(seconds=st.sampled_from(JUMPS), doom=DOOMS)
     def jump(self, seconds: int, doom: Doom | None) -> None:
