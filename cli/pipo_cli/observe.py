@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -130,18 +130,20 @@ async def _watch(
         async with connect(settings) as connection:
             found = await ask(connection.operations)
             if screen:
-                # Home, print, then clear what an earlier and longer answer left.
                 click.echo("\x1b[H", nl=False)
             answers.print_answer(
                 settings,
                 connection,
                 found,
-                lambda reply: [f"{line}\x1b[K" if screen else line for line in show(reply)],
+                lambda reply: over_the_last(show(reply)) if screen else show(reply),
                 shape,
             )
-            if screen:
-                click.echo("\x1b[J", nl=False)
         await asyncio.sleep(WATCH_EVERY_S)
+
+
+def over_the_last(lines: Sequence[str]) -> list[str]:
+    """Lines that leave nothing of an earlier, longer answer beside and below them."""
+    return [*(f"{line}\x1b[K" for line in lines[:-1]), f"{lines[-1]}\x1b[J"]
 
 
 async def _events(settings: Settings, request: pipo_pb2.ListEventsRequest, follow: bool) -> None:
