@@ -305,7 +305,8 @@ class Supervisor:
             )
             action = act_on(seen.found)
             if action in (Action.ADOPT, Action.RESTART):
-                now_ms = self._out.clock.now_ms()
+                # Not the wall clock: one that is set back would hold a failover up.
+                now_ms = round(self._out.clock.monotonic() * 1000)
                 since_ms = self._orphaned[name] = now_ms if orphaned_at is None else orphaned_at
                 return [Orphan(seen, action, now_ms - since_ms)]
             if action is not Action.LEAVE:

@@ -503,12 +503,15 @@ ENTRY = Entry(
 
 
 class Moving(SystemClock):
-    """A clock that can be set ahead."""
+    """Time that passes when the test says so, too: milliseconds."""
 
     ahead = 0
 
     def now_ms(self) -> int:
         return super().now_ms() + self.ahead
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self.ahead / 1000
 
 
 async def test_another_hosts_pipeline_is_restarted_after_a_wait(
