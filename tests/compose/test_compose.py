@@ -68,6 +68,27 @@ async def signups(stack: engine.Project, keys: Iterable[str], ledger: Ledger) ->
     )
 
 
+SENT = """\
+pipo: 1
+name: sent
+input: { via: push, schema: ./n.json }
+output: { from: input, to: file, with: { path: ./out.jsonl } }
+"""
+
+
+def from_outside(stack: engine.Project, folder: Path, *words: str) -> dict[str, Any]:
+    """What a command answers that is given on this machine, with the admin token."""
+    token = folder / "admin.token"
+    token.write_text(stack.inside("runner", "cat", "/var/lib/pipo/admin.token"))
+    shown = engine.run(
+        *(sys.executable, "-m", "pipo_cli.main", "--url", f"http://127.0.0.1:{stack.ports[0]}"),
+        *("--token-file", str(token), *words, "--json"),
+        environ={"PIPO_HOME": str(folder / "home")},
+    )
+    found: dict[str, Any] = json.loads(shown.stdout)
+    return found
+
+
 def test_the_examples_run_from_the_first_start(stack: engine.Project) -> None:
     engine.wait_until(f"{PIPELINE} is active", lambda: stats(stack)["pending"] == 0, limit_s=300)
 
@@ -96,15 +117,29 @@ def test_only_the_gateway_is_published_and_only_on_loopback(
 
 def test_the_command_line_reaches_it_from_outside(stack: engine.Project, tmp_path: Path) -> None:
     """As docs/containers.md says: over both published ports, with the admin token."""
-    token = tmp_path / "admin.token"
-    token.write_text(stack.inside("runner", "cat", "/var/lib/pipo/admin.token"))
-    shown = engine.run(
-        *(sys.executable, "-m", "pipo_cli.main", "--url", f"http://127.0.0.1:{stack.ports[0]}"),
-        *("--token-file", str(token), "status", "--json"),
-        environ={"PIPO_HOME": str(tmp_path / "home")},
-    )
-    listed = json.loads(shown.stdout)["pipelines"]
+    listed = from_outside(stack, tmp_path, "status")["pipelines"]
     assert {one["name"] for one in listed} >= {"heartbeat", "people-intake", PIPELINE}
+
+
+def test_a_file_that_the_containers_do_not_see_is_sent(
+    stack: engine.Project, tmp_path: Path
+) -> None:
+    """Decision 37: with what it names; its relative paths are those of a folder of its own."""
+    (tmp_path / "n.json").write_text('{"required": ["n"]}')
+    file = tmp_path / "sent.pipo"
+    file.write_text(SENT)
+    started = from_outside(stack, tmp_path, "start", str(file), "--ttl", "1h")
+    assert (started["state"], started["ttl"]) == ("running", "1h")
+    assert started["file"].startswith("/var/lib/pipo/pipelines/sent/")
+    from_outside(stack, tmp_path, "push", "sent", "--data", '{"n": 1}')
+    engine.wait_until(
+        "it is written",
+        lambda: from_outside(stack, tmp_path, "status", "sent")["stats"]["delivered"] == 1,
+        limit_s=120,
+    )
+    written = stack.inside("runner", "cat", "/workspace/sent/out.jsonl")
+    assert json.loads(written)["data"] == {"n": 1}
+    from_outside(stack, tmp_path, "stop", "sent")
 
 
 async def test_every_signup_is_a_row_and_delivered(stack: engine.Project, tmp_path: Path) -> None:
