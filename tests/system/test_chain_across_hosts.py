@@ -1,7 +1,7 @@
 """A chain whose two ends run on different hosts, one of which dies.
 
-The receiver moves to the host that is left, with another address; the sender finds it through the
-registry of the home, and each packet is handed over once.
+Its end moves to the host that is left, with another address. A sender finds its receiver through
+the registry of the home, and each packet is handed over once.
 """
 
 from __future__ import annotations
@@ -63,21 +63,23 @@ def address(hosts: SeveralHosts, name: str) -> str:
 @pytest.mark.seed("C017", "C020", "C021", "C022")
 @pytest.mark.soak
 @pytest.mark.timeout(600)
-def test_the_receivers_host_dies_and_the_hand_off_goes_on(
-    hosts: SeveralHosts, tmp_path: Path
+@pytest.mark.parametrize("end", ["depot", "gate"], ids=["receiver", "sender"])
+def test_the_host_of_one_end_dies_and_the_hand_off_goes_on(
+    hosts: SeveralHosts, tmp_path: Path, end: str
 ) -> None:
     for name in ("depot", "gate"):
         hosts.begin(name)
     before = hosts.placed("gate", "depot")
     assert set(before.values()) == {"a", "b"}, before
-    sender, where = hosts.pipeline_pid("gate"), address(hosts, "depot")
+    (other,) = {"gate", "depot"} - {end}
+    dies, stays = before[end], before[other]
+    pid, where = hosts.pipeline_pid(other), address(hosts, end)
     ledger = Ledger(tmp_path / "ledger")
 
     async def post_and_kill() -> careful_posts.Tally:
-        keys = [f"p{n}@example.com" for n in range(COUNT)]
         posting = asyncio.create_task(
             send(
-                keys,
+                [f"p{n}@example.com" for n in range(COUNT)],
                 port=hosts.port,
                 path="/in/gate/people",
                 connections=4,
@@ -86,30 +88,23 @@ def test_the_receivers_host_dies_and_the_hand_off_goes_on(
             )
         )
         await ledger.reached(COUNT // 4)
-        died = before["depot"]
-        assert died is not None
-        await asyncio.to_thread(hosts.runner(died).kill_with_pipelines)
+        assert dies is not None
+        await asyncio.to_thread(hosts.runner(dies).kill_with_pipelines)
         return await posting
 
     tally = asyncio.run(post_and_kill())
-    wait_for(lambda: hosts.host_of("depot") == before["gate"], deadline_s=180, what=hosts.output)
+    wait_for(lambda: hosts.host_of(end) == stays, deadline_s=180, what=hosts.output)
     for name in ("gate", "depot"):
         hosts.settle(name, deadline_s=180)
-    assert address(hosts, "depot") != where
-    # The sender went on meanwhile; nobody started it anew.
-    assert (hosts.host_of("gate"), hosts.pipeline_pid("gate")) == (before["gate"], sender)
+    assert address(hosts, end) != where
+    # The other end went on meanwhile; nobody started it anew.
+    assert (hosts.host_of(other), hosts.pipeline_pid(other)) == (stays, pid)
     found = query(hosts.workspace / "depot.db", "SELECT packet_id, email FROM t")
     answered = ledger.read()
     ledger.close()
-    assert (
-        faults(
-            answered.values(),
-            read(hosts.home, ("gate", "depot")),
-            [packet_id for packet_id, _ in found],
-            hosts.stats("gate")["delivered"],
-        )
-        == []
-    )
+    delivered = hosts.stats("gate")["delivered"]
+    rows = [packet_id for packet_id, _ in found]
+    assert faults(answered.values(), read(hosts.home, ("gate", "depot")), rows, delivered) == []
     emails = dict(Counter(email for _, email in found))
     assert careful_posts.faults(set(answered), tally.unknown, emails) == []
     assert len(answered) + len(tally.unknown) == COUNT
