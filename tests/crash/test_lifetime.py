@@ -36,12 +36,18 @@ LIMITS = {
     "u": ("until: stats.uptime >= 2 && stats.accepted == 1", "until"),
 }
 # Each point once, and each limit; all of both in `make soak`.
-SHOWN = {("m", "lifetime.before_commit"), ("u", "lifetime.after_commit")}
+SHOWN = {
+    ("m", "lifetime.before_commit"),
+    ("u", "lifetime.after_commit"),
+    ("t", "draining.after_commit"),
+    ("t", "ended.before_commit"),
+    ("t", "ended.after_commit"),
+}
 CASES = [
     pytest.param(
         limit,
         point,
-        marks=[] if limit == "t" or (limit, point) in SHOWN else [pytest.mark.soak],
+        marks=[] if (limit, point) in SHOWN else [pytest.mark.soak],
         id=f"{limit}-{point}",
     )
     for limit in LIMITS

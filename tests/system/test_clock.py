@@ -17,7 +17,7 @@ import pytest
 from tests.packets import packet, push, settled
 from tests.stack import Stack, journal_of, query, wait_for
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(400)]
 
 HOUR_MS = 3_600_000
 EVERY_S, RETRY_S, TTL_S, UPTIME_S, WITHIN_S = 0.5, 6.0, 12.0, 10.0, 6.0
@@ -124,7 +124,6 @@ def test_a_jump_of_the_wall_clock_ends_repeats_and_delays_nothing(
     assert stack.stop() == 0
 
 
-@pytest.mark.soak
 def test_a_minute_that_the_clock_comes_by_again_ticks_once(tmp_path: Path) -> None:
     made = Clocked(tmp_path)
     for path in made.stack.workspace.glob("*.pipo"):

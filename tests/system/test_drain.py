@@ -16,7 +16,7 @@ from pipo.rpc.channels import dial
 from pipo.rpc.stubs import pipo_pb2, pipo_pb2_grpc
 from tests.stack import Stack, journal_of, lines, query, wait_for
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(400)]
 
 EACH = 334
 TIMEOUT_S = 15

@@ -11,9 +11,11 @@ import pytest
 
 from pipo.connectors.contract import WriteFailed
 from pipo.journal.changes import Stalled, Unverified
-from tests.unit.runner.pipeline.rig import PLAIN, TABLE, Rig, quiet
+from pipo_runner.pipeline.resuming import take_up
+from tests.unit.runner.pipeline.rig import AT, PLAIN, TABLE, Rig, pending, quiet
 from tests.unit.runner.pipeline.test_acks import PARKS, parked, rig_of
 from tests.unit.runner.pipeline.test_measures import series
+from tests.unit.runner.pipeline.test_resuming import recovery
 from tests.unit.runner.pipeline.test_stalling import Jam
 
 HOUR_MS = 3_600_000
@@ -99,6 +101,16 @@ async def test_no_delivery_takes_less_than_no_time(by_ms: int) -> None:
     await quiet()
     (seen,) = series(rig.parts.measures)["pipo_delivery_duration_seconds"]
     assert seen.histogram.sum == 2.0
+
+
+@both_ways
+async def test_a_packet_of_an_earlier_run_took_no_less_than_no_time(by_ms: int) -> None:
+    rig = Rig(PLAIN, auto=True, recovery=recovery(pending(1, received_at=AT - 5000)))
+    rig.clock.set_ms = by_ms
+    await take_up(recovery(pending(1, received_at=AT - 5000)).units, rig.around, rig.parts)
+    await quiet()
+    (seen,) = series(rig.parts.measures)["pipo_delivery_duration_seconds"]
+    assert seen.histogram.sum == (max(0, by_ms) / 1000 + 5 if by_ms > 0 else 0)
 
 
 @both_ways
