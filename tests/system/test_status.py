@@ -335,6 +335,7 @@ def test_a_stopped_pipeline_keeps_its_counts(stack: Stack) -> None:
     for key in ("pid", "status", "host", "started_at", "lifetime", "resources", "runner"):
         assert found[key] is None, (key, found[key])
     assert (found["version"], found["stats"]["delivered"]) == (1, delivered)
+    assert found["chain"] == {"feeds": [], "fed_by": ["gate"]}
     shown = cells(line_of(stack.pipo("status").stdout, "depot"))
     assert shown[:8] == ["depot", "stopped", "v1", "-", "-", "0", f"{delivered:,}", "0"]
     assert shown[8].endswith(" ago")

@@ -170,14 +170,10 @@ class Measures:
 
 
 def _chain(pipeline: Pipeline) -> pipo_pb2.Chain:
-    """The pipelines at its ends; a receiver that each packet names itself is none of them."""
+    """The pipelines at its ends."""
     output = pipeline.output
-    feeds = [output.settings["pipeline"]] if output.to == "pipeline" else []
-    senders = (one.settings["from"] for one in pipeline.inputs if one.via == "pipeline")
-    return pipo_pb2.Chain(
-        feeds=[name for name in feeds if "${" not in name],
-        fed_by=sorted({sender for listed in senders for sender in listed}),
-    )
+    taken = ((one.via, one.settings) for one in pipeline.inputs)
+    return to_proto.chain(output.to, output.settings, taken)
 
 
 def _left(lifetime: Lifetime, now_ms: int) -> pipo_pb2.Lifetime | None:

@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+import msgspec
+
 from pipo.access import declared_secrets
 from pipo.errors import NotFound, Unavailable
 from pipo.home.desired import Desired
@@ -105,6 +107,7 @@ async def info(
             version = await versions.latest(rows)
             if version is not None:
                 made.version = version.version
+                made.chain.CopyFrom(chain_of(version.compiled))
             made.last_seq = await _last_seq(rows)
     return made
 
@@ -120,6 +123,14 @@ async def state_left(pipeline: PipelineHome, wanted: Desired | None) -> str:
     if ending is not None and ending.reason != RESTARTED:
         return ending.kind
     return "backoff" if wanted is not None and wanted.desired == "running" else "stopped"
+
+
+def chain_of(compiled: bytes) -> pipo_pb2.Chain:
+    """The pipelines at the ends of a version, without the language, which costs a tenth of a second."""
+    version = msgspec.json.decode(compiled)
+    output = version.get("output", {"to": "", "settings": {}})
+    taken = ((one["via"], one["settings"]) for one in version.get("inputs", ()))
+    return to_proto.chain(output["to"], output["settings"], taken)
 
 
 def no_packet(name: str, packet_id: str) -> NotFound:

@@ -7,7 +7,7 @@ knows, such as who answered.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -121,6 +121,21 @@ def stats(counters: Mapping[str, int]) -> pipo_pb2.Stats:
         escalated=counters.get("now.escalated", 0),
         dead_lettered=counters.get("now.dead_lettered", 0),
         rejected=counters.get("total.packet.rejected", 0),
+    )
+
+
+def chain(
+    to: str, settings: Mapping[str, Any], inputs: Iterable[tuple[str, Mapping[str, Any]]]
+) -> pipo_pb2.Chain:
+    """The pipelines at both ends, by an output and each input's `via` and settings.
+
+    A receiver that each packet names itself is none of them.
+    """
+    feeds = [str(settings["pipeline"])] if to == "pipeline" else []
+    senders = (found["from"] for via, found in inputs if via == "pipeline")
+    return pipo_pb2.Chain(
+        feeds=[name for name in feeds if "${" not in name],
+        fed_by=sorted({sender for listed in senders for sender in listed}),
     )
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
+import json
+from typing import Any, Literal
 
 import pytest
 
@@ -16,6 +17,33 @@ from pipo.rpc.to_json import to_json
 from tests.unit.access.conftest import journal_of
 
 pytestmark = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    ("version", "feeds", "fed_by"),
+    [
+        ({}, [], []),
+        (
+            {
+                "output": {"to": "pipeline", "settings": {"pipeline": "next"}},
+                "inputs": [
+                    {"via": "pipeline", "settings": {"from": ["b", "a"]}},
+                    {"via": "pipeline", "settings": {"from": ["c"]}},
+                    {"via": "push", "settings": {}},
+                ],
+            },
+            ["next"],
+            ["a", "b", "c"],
+        ),
+        ({"output": {"to": "pipeline", "settings": {"pipeline": "${data.to}"}}}, [], []),
+        ({"output": {"to": "file", "settings": {"path": "./x"}}}, [], []),
+    ],
+)
+def test_the_ends_of_a_stopped_chain(
+    version: dict[str, Any], feeds: list[str], fed_by: list[str]
+) -> None:
+    found = stopped.chain_of(json.dumps(version).encode())
+    assert (list(found.feeds), list(found.fed_by)) == (feeds, fed_by)
 
 
 async def test_everything_that_is_read(journaled: Home, access: Access) -> None:

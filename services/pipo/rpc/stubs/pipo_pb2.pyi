@@ -475,7 +475,7 @@ class PipelineInfo(_message.Message):
     def inputs(self) -> _containers.RepeatedCompositeFieldContainer[Global___InputInfo]: ...
     @_builtins.property
     def chain(self) -> Global___Chain:
-        """Absent when it does not run."""
+        """By the version that runs, or ran last; absent before the first one."""
 
     @_builtins.property
     def lifetime(self) -> Global___Lifetime:
