@@ -33,6 +33,8 @@ STOP_TIMEOUT_S = 20.0
 RESTART_TIMEOUT_S = 75.0
 # One that has not said by then what it supervises is passed over: it is frozen, or as good as.
 LOOK_TIMEOUT_S = 3.0
+# Where there is no other to turn to, it may just be busy.
+LONE_LOOK_TIMEOUT_S = 10.0
 STARTING = "starting"
 
 
@@ -181,9 +183,10 @@ class Hosts:
         return {h: states for h, states in zip(alive, found, strict=True) if states is not None}
 
     async def _states(self, host: ServiceEntry) -> list[str] | None:
+        timeout_s = LOOK_TIMEOUT_S if len(self._alive()) > 1 else LONE_LOOK_TIMEOUT_S
         try:
             async with self._calling(host) as stub:
-                listed = await stub.List(runner_pb2.ListRequest(), timeout=LOOK_TIMEOUT_S)
+                listed = await stub.List(runner_pb2.ListRequest(), timeout=timeout_s)
         except PipoError:
             return None
         return [one.state for one in listed.pipelines]

@@ -172,6 +172,7 @@ async def test_a_host_that_does_not_answer_is_passed_over(
     home: Home, access: Access, host: MakeHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(access_hosts, "LOOK_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(access_hosts, "LONE_LOOK_TIMEOUT_S", 0.4)
     frozen = await host("a")
     frozen.silent = True
     with pytest.raises(Unavailable, match=r"no runner host answers \(a\)"):
