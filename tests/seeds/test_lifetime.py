@@ -346,6 +346,39 @@ def test_the_anchor_of_a_ttl(stack: Stack) -> None:
     assert stack.pipo("stop", "long", "--now").returncode == 0
 
 
+def draining(stack: Stack, name: str) -> None:
+    wait_for(lambda: stack.get(f"/api/pipelines/{name}")["status"] == "draining", deadline_s=120)
+
+
+@pytest.mark.seed("L006", "L018")
+def test_what_people_ask_for_beside_the_end_of_a_lifetime(stack: Stack) -> None:
+    """A restart follows it, a stop changes nothing, and a stop at once has the last word."""
+    for name in ("again", "anyway", "at-once"):
+        started(stack, name, "until: stats.accepted >= 1 && stats.uptime < 600", wait="4s")
+        push(stack, name, SLOW)
+        draining(stack, name)
+    assert stack.pipo("stop", "at-once", "--now").returncode == 0
+    assert stack.pipo("stop", "anyway").returncode == 0
+    path = stack.workspace / "again.pipo"
+    path.write_text(path.read_text().replace(">= 1", ">= 100"))
+    assert stack.pipo("restart", "again").returncode == 0
+    completed(stack, "anyway")
+    wait_for(lambda: state(stack, "at-once") == "stopped")
+    assert state(stack, "again") == "running"
+    words = {
+        name: [(type_.removeprefix("pipeline."), facts.get("reason")) for type_, _, facts in found]
+        for name in ("again", "anyway", "at-once")
+        if (found := events(stack, name))
+    }
+    over = [("started", None), ("lifetime", "until"), ("draining", None)]
+    assert words == {
+        "again": [*over, ("stopped", "restart"), ("started", None)],
+        "anyway": [*over, ("completed", None)],
+        "at-once": [*over, ("stopped", "stop")],
+    }
+    assert stack.pipo("stop", "again", "--now").returncode == 0
+
+
 @pytest.mark.seed("L017", "L020")
 def test_a_ttl_that_is_over_after_a_crash_ends_at_once(stack: Stack) -> None:
     started(stack, "late", "ttl: 4s", wait="1h")
