@@ -6,15 +6,23 @@ import asyncio
 import json
 from typing import Any, cast
 
+import aiohttp
 import pytest
 
 from pipo.clock import Clock, SystemClock
-from pipo.connectors.contract import Refused, WriteFailed
+from pipo.connectors.contract import (
+    HandOver,
+    HttpRequest,
+    Refused,
+    RefusedArrival,
+    WriteFailed,
+)
 from pipo.errors import BadRequest, InvalidState, Rejected, Unavailable
 from pipo.home import registry
 from pipo.journal import reads
 from pipo.journal.endings import last_ending
 from pipo_runner.pipeline.ends import End
+from tests.stack import free_ports
 from tests.unit.journal.conftest import open_quick
 from tests.unit.runner.pipeline.rig import FakeOutput, quiet
 from tests.unit.runner.pipeline.test_process import (
@@ -214,8 +222,6 @@ async def test_what_drains_names_the_limit_at_every_door(house: House, output: F
     await soon(lambda: process.status == "draining")
     with pytest.raises(Unavailable, match=r"lifetime.until \(stats.accepted >= 1\) is reached"):
         await house.push()
-    from pipo.connectors.contract import HandOver, HttpRequest, RefusedArrival
-
     assert process._http is not None
     answer = await process._http.answer(HttpRequest("POST", "/web", "", [], "peer", b"1"))
     assert (answer.status, dict(answer.headers)["Retry-After"]) == (503, "5")
@@ -229,6 +235,32 @@ async def test_what_drains_names_the_limit_at_every_door(house: House, output: F
     assert "its lifetime is over: until stats.accepted >= 1" in info.notes
     output.let_go()
     assert await ended(run) == 0
+
+
+@pytest.mark.seed("L009")
+async def test_a_port_of_its_own_stays_open_to_say_so(house: House, output: FakeOutput) -> None:
+    port = free_ports(1)
+    body = PLAIN.replace("via: push", f"via: http, with: {{ path: /web, listen: {port} }}", 1)
+    process = await house.start(lives(body, "max_packets: 1"))
+    output.hold()
+    run = house.running()
+
+    async def post() -> tuple[int, str]:
+        async with (
+            aiohttp.ClientSession() as session,
+            session.post(f"http://127.0.0.1:{port}/web", json=1) as answer,
+        ):
+            return answer.status, await answer.text()
+
+    assert (await post())[0] == 202
+    await soon(lambda: process.status == "draining")
+    status, told = await post()
+    assert status == 503
+    assert "lifetime.max_packets (1)" in told
+    output.let_go()
+    assert await ended(run) == 0
+    with pytest.raises(aiohttp.ClientConnectionError):
+        await post()
 
 
 # ── how it ends ──────────────────────────────────────────────────────────────
@@ -368,7 +400,7 @@ async def left_ms(house: House) -> int:
 
 
 @pytest.mark.seed("L003", "L008")
-async def test_a_ttl_ends_it(house: House, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_ttl_ends_it(house: House) -> None:
     await house.start(lives(PLAIN, "ttl: 100ms"))
     packet = await house.push()
     assert await ended(house.running()) == 0
