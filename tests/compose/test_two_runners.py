@@ -106,8 +106,11 @@ def judge(stack: engine.Project, prefix: str, ledger: Ledger, tally: Tally) -> N
 
 
 def test_a_fresh_pair_shares_the_pipelines(pair: engine.Project) -> None:
-    wanted = {name for name, one in pipelines(pair).items() if one["state"] != "stopped"}
-    engine.wait_until("all of them run", lambda: running(pair).keys() >= wanted, limit_s=300)
+    def all_run() -> bool:
+        found = pipelines(pair)
+        return PIPELINE in found and {one["state"] for one in found.values()} == {"running"}
+
+    engine.wait_until("all of them run", all_run, limit_s=300)
     ids = {hostname(one) for one in pair.containers("runner")}
     shares = [[*running(pair).values()].count(id) for id in ids]
     assert len(ids) == 2
