@@ -23,6 +23,9 @@ RETRY = "step.retry"
 RETRYING = "step.retrying"
 HELD = "packet.held"
 DELIVERED = "packet.delivered"
+WRITTEN = "output.written"
+UNVERIFIED = "delivery.unverified"
+AWAITING_ACK = "delivery.awaiting_ack"
 # Events that tell why a unit goes no further, or not now.
 WITH_ERROR = {HELD, "packet.dead_lettered", "packet.dropped", "packet.escalated"}
 VERIFY = "$verify"
@@ -45,13 +48,14 @@ def story(pipeline: str, trace: packet_pb2.Trace, now_ms: int) -> list[str]:
         # Its last event tells the same once more.
         others = [word for word in words if not word.startswith(SEEN)]
         words = [f"{SEEN}{_shown(packet.evidence)}", *others]
+    result = packet.result if packet.HasField("result") else None
     sections = [
         _head(pipeline, packet, now_ms, bool(trace.withheld)),
-        _unit(packet.state, trace.steps, trace.events, words, now_ms),
+        _unit(packet.state, trace.steps, trace.events, words, result, now_ms),
     ]
     for copy in trace.copies:
         words = _last_words(copy.events)
-        told = _unit(copy.state, copy.steps, copy.events, words, now_ms)
+        told = _unit(copy.state, copy.steps, copy.events, words, None, now_ms)
         sections.append([f"copy {copy.id}  {copy.state}", *told])
     lines: list[str] = []
     for section in sections:
@@ -64,11 +68,12 @@ def _unit(
     steps: Sequence[packet_pb2.Step],
     events: Sequence[packet_pb2.Event],
     last_words: Sequence[str],
+    result: bytes | None,
     now_ms: int,
 ) -> list[str]:
     """One packet's or copy's steps, with the one that is under way."""
     under_way = [] if state in SETTLED else _under_way(steps, events)
-    return _steps([*steps, *under_way], last_words, now_ms)
+    return _steps([*steps, *under_way], last_words, result, now_ms)
 
 
 def _head(pipeline: str, packet: packet_pb2.Packet, now_ms: int, withheld: bool) -> list[str]:
@@ -152,15 +157,27 @@ def _last_words(events: Sequence[packet_pb2.Event]) -> list[str]:
     return []
 
 
-def _steps(steps: Sequence[packet_pb2.Step], last_words: Sequence[str], now_ms: int) -> list[str]:
+def _steps(
+    steps: Sequence[packet_pb2.Step],
+    last_words: Sequence[str],
+    result: bytes | None,
+    now_ms: int,
+) -> list[str]:
+    """A line for each step, with what belongs below it; `result` is that of the last write."""
+    writes = [n for n, step in enumerate(steps) if step.event == WRITTEN]
+    last_write = writes[-1] if writes and result is not None else None
     name_width = max((width(_name(s)) for s in steps), default=0)
     time_width = max((len(_took(s)) for s in steps), default=0)
     below = " " * (STEP_COLUMN + name_width)
     lines: list[str] = []
-    for step in steps:
+    told: list[str] = []
+    for n, step in enumerate(steps):
         lines.append(_step(step, name_width, time_width))
-        lines += _indented(below, _below(step, now_ms))
-    return lines + _indented(below, last_words)
+        told = list(_below(step, now_ms))
+        if n == last_write and result is not None:
+            told.append(f"result {_shown(result)}")
+        lines += _indented(below, told)
+    return lines + _indented(below, [word for word in last_words if word not in told])
 
 
 def _step(step: packet_pb2.Step, name_width: int, time_width: int) -> str:
@@ -181,7 +198,7 @@ def _below(step: packet_pb2.Step, now_ms: int) -> Iterable[str]:
     for retry in step.retries:
         yield f"retry {retry.attempt}: {retry.error} ({_wait(step, retry, now_ms)})"
     for note in step.notes:
-        yield _note(note)
+        yield from _note(note)
 
 
 def _wait(step: packet_pb2.Step, retry: packet_pb2.Retry, now_ms: int) -> str:
@@ -205,14 +222,21 @@ def _took(step: packet_pb2.Step) -> str:
     return f"+{duration(step.ms, places=2)}" if step.HasField("ms") else ""
 
 
-def _note(note: packet_pb2.Event) -> str:
+def _note(note: packet_pb2.Event) -> Iterable[str]:
     if not note.HasField("detail"):
-        return note.type
-    if note.type == "log":
-        detail = msgspec.json.decode(note.detail)
-        if isinstance(detail, dict) and isinstance(detail.get("message"), str):
-            return f"log {detail.get('level', 'info')}: {detail['message']}"
-    return f"{note.type} {_shown(note.detail)}"
+        yield note.type
+        return
+    detail = msgspec.json.decode(note.detail)
+    if note.type == "log" and isinstance(detail, dict) and isinstance(detail.get("message"), str):
+        yield f"log {detail.get('level', 'info')}: {detail['message']}"
+    elif note.type == UNVERIFIED:
+        yield f"error {detail['code']}: {detail['message']}"
+        if detail.get("evidence") is not None:
+            yield f"{SEEN}{_shown(msgspec.json.encode(detail['evidence']))}"
+    elif note.type == AWAITING_ACK:
+        yield f"waits for an ack until {stamp(detail['deadline'])}"
+    else:
+        yield f"{note.type} {_shown(note.detail)}"
 
 
 def _shown(payload: bytes) -> str:

@@ -94,6 +94,47 @@ def test_a_delivered_packet_shows_what_its_check_saw() -> None:
     ]
 
 
+def unverified(at: int, message: str) -> packet_pb2.Event:
+    detail = (
+        b'{"code":"delivery.unverified","message":"%s","node":"delivered","attempts":2,'
+        b'"evidence":{"state":"dead_lettered"}}' % message.encode()
+    )
+    return packet_pb2.Event(type="delivery.unverified", node="delivered", at=at, detail=detail)
+
+
+def verified(event: str, at: int, *notes: packet_pb2.Event) -> packet_pb2.Step:
+    return packet_pb2.Step(step="$verify", event=event, at=at, ms=1, notes=notes)
+
+
+def test_a_write_shows_its_result_and_a_check_that_failed_what_it_saw() -> None:
+    """Each once: a check's error is the packet's too, until a replay."""
+    dead = "packet.dead_lettered"
+    first = packet_pb2.Step(step="$output", event="output.written", at=RECEIVED + 5, ms=5)
+    again = packet_pb2.Step(step="$output", event="output.written", at=RECEIVED + 7, ms=1)
+    error = packet_pb2.PacketError(code="delivery.unverified", message="still no", attempts=2)
+    trace = packet_pb2.Trace(
+        packet=packet(state="dead_lettered", error=error, result=b'{"packet_id":"01B"}'),
+        steps=[
+            accepted(),
+            first,
+            verified(dead, RECEIVED + 6, unverified(RECEIVED + 6, "not yet")),
+            again,
+            verified(dead, RECEIVED + 8, unverified(RECEIVED + 8, "still no")),
+        ],
+    )
+    assert [line.strip() for line in story("s", trace, NOW)[5:]] == [
+        "21:13:48.268  output  written         +5ms",
+        "21:13:48.269  verify  dead-lettered   +1ms",
+        "error delivery.unverified: not yet",
+        'seen {"state":"dead_lettered"}',
+        "21:13:48.270  output  written         +1ms",
+        'result {"packet_id":"01B"}',
+        "21:13:48.271  verify  dead-lettered   +1ms",
+        "error delivery.unverified: still no",
+        'seen {"state":"dead_lettered"}',
+    ]
+
+
 TAKEN_IN = packet_pb2.Event(seq=1, type="packet.accepted", at=RECEIVED)
 
 
@@ -152,7 +193,7 @@ def test_a_wait_for_an_ack_is_told() -> None:
         type="delivery.awaiting_ack",
         node="delivered",
         at=RECEIVED + 5,
-        detail=b'{"deadline":7,"since":5}',
+        detail=b'{"deadline":1760000000000,"since":5}',
     )
     written = packet_pb2.Step(step="$output", event="output.written", at=RECEIVED + 5, ms=5)
     trace = packet_pb2.Trace(
@@ -162,7 +203,7 @@ def test_a_wait_for_an_ack_is_told() -> None:
     )
     assert story("s", trace, NOW)[6:] == [
         "  21:13:48.268  verify  awaiting-ack    +0ms",
-        '                      delivery.awaiting_ack {"deadline":7,"since":5}',
+        "                      waits for an ack until 2025-10-09T08:53:20.000Z",
     ]
 
 
