@@ -33,11 +33,12 @@ _clock = SystemClock()
 def engine() -> None:
     """Start, stop and show the background engine: gateway, runner and checker.
 
-    `pipo start` brings it up by itself; it sleeps once nothing runs (engine.idle).
+    `pipo start` brings it up by itself; it ends itself once
+    nothing ran for a while (engine.idle).
     """
 
 
-@engine.command()
+@engine.command(short_help="Start the engine, and what should run.")
 @click.option("--ttl", metavar="D", help="End after this long, like 8h.  [engine.ttl]")
 @click.option("--listen", type=GATEWAY_PORT, metavar="PORT", help="The gateway's port.  [8787]")
 @global_options

@@ -52,12 +52,16 @@ def status(engine: pipo_pb2.Engine, now_ms: int) -> list[str]:
         facts.append(("listens", f"port {engine.listen}, gRPC {engine.grpc_port}"))
     facts.append(("pipelines", str(engine.pipelines)))
     if engine.runners or engine.checkers:
-        facts.append(("services", f"{engine.runners} runner(s), {engine.checkers} checker(s)"))
+        facts.append(
+            ("services", f"{_some(engine.runners, 'runner')}, {_some(engine.checkers, 'checker')}")
+        )
     if _ends(engine):
         left = max(0, engine.ttl_expires_at - now_ms)
         facts.append(("ends", f"in {duration(left)}, {stamp(engine.ttl_expires_at)} (ttl)"))
     if engine.idle and engine.engine_id:
-        facts.append(("idle", f"it sleeps after {duration(engine.idle_s * 1000)} of that"))
+        facts.append(
+            ("idle", f"it ends itself once nothing ran for {duration(engine.idle_s * 1000)}")
+        )
     label = max(len(name) for name, _ in facts)
     return [f"{name:<{label}}  {value}" for name, value in facts]
 
@@ -106,6 +110,10 @@ def _word(engine: pipo_pb2.Engine) -> str:
     if engine.stopping:
         return f"{engine.engine_id}, stopping"
     return f"{engine.engine_id}, {'ready' if engine.ready else 'not ready'}"
+
+
+def _some(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 def _ends(engine: pipo_pb2.Engine) -> bool:

@@ -309,7 +309,7 @@ def test_its_status_when_it_ends_or_idles(shell: Shell) -> None:
     told.idle = True
     _, out, _ = shell.run("engine", "status", operations=Through(engine=told))
     assert "ends       in 1h00m" in out
-    assert "idle       it sleeps after 5m00s of that" in out
+    assert "idle       it ends itself once nothing ran for 5m00s" in out
 
 
 def test_no_engine_is_an_answer_too(shell: Shell) -> None:
