@@ -25,6 +25,7 @@ from pipo.home.config import Config
 from pipo_cli import embedded, stack
 from pipo_cli.draining import Draining
 from pipo_cli.embedded import Supervisor
+from pipo_cli.engine_log import say
 from pipo_cli.gateway import Gateway
 from pipo_cli.life import Life, Over
 from pipo_cli.lines import worth_showing
@@ -234,11 +235,11 @@ def main() -> int:
 
 def _service_said(kind: str, line: str) -> None:
     if worth_showing(line):
-        print(f"{kind} | {line}", file=sys.stderr, flush=True)
+        say(f"{kind} | {line}")
 
 
 def _log(line: str) -> None:
-    print(iso(SystemClock().now_ms()), line, file=sys.stderr, flush=True)
+    say(f"{iso(SystemClock().now_ms())} {line}")
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-import sys
 from dataclasses import replace
 from typing import Literal
 
@@ -14,6 +13,7 @@ from pipo.errors import PipoError
 from pipo.home import Home, engine, registry
 from pipo.home.config import Config
 from pipo.home.engine import Engine
+from pipo_cli.engine_log import say
 
 Over = Literal["asked", "ttl"]
 
@@ -83,7 +83,7 @@ class Life:
             registry.remove_service_entry(self._home, engine.KIND, engine.INSTANCE)
         except PipoError as error:
             # An entry without a living lease says nothing.
-            print(error.message, file=sys.stderr, flush=True)
+            say(error.message)
 
     async def _lifetime(self) -> None:
         await self._begun.wait()
@@ -96,7 +96,7 @@ class Life:
         try:
             self._say(replace(self._entry, stopping=stopping))
         except PipoError as error:
-            print(error.message, file=sys.stderr, flush=True)
+            say(error.message)
 
     def _say(self, entry: Engine) -> None:
         engine.write(self._home, entry)

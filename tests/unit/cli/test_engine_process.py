@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import io
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -125,6 +128,26 @@ async def test_asked_and_ttl_drain(
     assert there.asked()[0] == "POST /api/pipelines/x/stop"
     assert there.state == "stopped"
     assert "the pipelines drain" in capfd.readouterr().err
+
+
+class FullDisk(io.StringIO):
+    """A file that nothing can be written to."""
+
+    def flush(self) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+async def test_a_log_on_a_full_disk_ends_nothing(
+    there: Home_, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a service or the engine has to say is lost; the pipelines drain all the same."""
+    monkeypatch.setattr(sys, "stderr", FullDisk())
+    life = AnyLife()
+    there.runs()
+    life.over_.set_result("asked")
+    engine_process._service_said("runner", "level=error message=full")
+    await until_over(there, life, asyncio.Event(), Config())
+    assert there.state == "stopped"
 
 
 async def test_what_is_just_starting_is_waited_for_and_drained(there: Home_) -> None:
