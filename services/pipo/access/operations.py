@@ -13,6 +13,7 @@ from pipo.access.checking import check_text
 from pipo.access.hosts import Hosts
 from pipo.access.routing import COMING, STOPPING, Routing
 from pipo.access.runners import Runners
+from pipo.access.runners import hint as gone_hint
 from pipo.clock import Clock, SystemClock
 from pipo.errors import PipoError
 from pipo.home import Home, tokens
@@ -415,6 +416,8 @@ class Access:
                     made.state = await stopped.state_left(self.home.pipeline(name), wanted)
             elif made.state == "running":
                 made.state = "starting"
+            if made.state == "backoff" and not supervised:
+                made.notes.append(gone_hint(name, "stale"))
             return made
         except PipoError as error:
             # One damaged journal must not hide the others.

@@ -115,8 +115,13 @@ class Routing:
         ):
             # A host that has not looked yet still says `running` of a process that just died.
             word = "starting" if state == "starting" else "waiting to be started again"
-            return Unavailable(f"pipeline {name!r} is {word}", hint="try again in a moment")
+            again = "try again in a moment"
+            if not self._directory.claimed(name):
+                again += f"; where no engine runs, `pipo attach {name}` brings it up"
+            return Unavailable(f"pipeline {name!r} is {word}", hint=again)
         why = f" ({state})" if state in ENDED - {"stopped"} else ""
-        return InvalidState(
-            f"pipeline {name!r} is not running{why}", hint=f"start it with: pipo start {name}"
-        )
+        hint = f"start it with: pipo start {name}"
+        if state == "completed":
+            # Decision 6: a start whose limits are reached completes again.
+            hint += "; its lifetime.max_packets and lifetime.until must allow more"
+        return InvalidState(f"pipeline {name!r} is not running{why}", hint=hint)

@@ -136,7 +136,7 @@ def look(home: Home, name: str, *, supervised: bool) -> Seen:
 
 def info(home: Home, name: str, state: State, host: ServiceEntry | None) -> pipo_pb2.RunnerInfo:
     """A runner as a message, with what to do about it."""
-    made = pipo_pb2.RunnerInfo(pipeline=name, state=state, hint=_hint(name, state))
+    made = pipo_pb2.RunnerInfo(pipeline=name, state=state, hint=hint(name, state))
     if host is not None:
         made.host_id = host.id
     held = leases.holder(home.pipeline(name).lease)
@@ -150,7 +150,8 @@ def info(home: Home, name: str, state: State, host: ServiceEntry | None) -> pipo
     return made
 
 
-def _hint(name: str, state: State) -> str:
+def hint(name: str, state: State) -> str:
+    """What to do about a runner in that state; empty where nothing is."""
     if state == "stale":
         return f"its process is gone: `pipo attach {name}` brings it up again"
     if state == "unreachable":

@@ -71,6 +71,10 @@ class Directory:
         """Whether a process holds the lease of `name` at this moment."""
         return leases.holder(self._home.pipeline(name).lease) is not None
 
+    def claimed(self, name: str) -> bool:
+        """Whether a runner host supervises `name` at this moment."""
+        return leases.holder(self._home.pipeline(name).claim) is not None
+
     def unknown(self, name: str) -> NotFound:
         """The error for a name that nobody knows, with the one that was probably meant."""
         names = self.names()

@@ -66,6 +66,10 @@ async def test_why_nobody_answers(
         await access.push(PUSH)
     assert refused.value.message == message
     assert refused.value.hint
+    # Nobody supervises it here, and none that completed goes on by a start alone.
+    coming = "waiting" in message or "starting" in message
+    assert ("pipo attach x" in refused.value.hint) is coming
+    assert ("lifetime.until" in refused.value.hint) is ("completed" in message)
 
 
 async def test_a_process_that_holds_its_lease_and_does_not_answer_is_unreachable(
@@ -81,7 +85,10 @@ async def test_a_process_that_is_gone_and_was_not_missed_yet_waits_for_its_resta
     home: Home, access: Access
 ) -> None:
     desired.write(home.pipeline("x"), Desired("running", "f", state="running"))
-    assert (await access.get_pipeline("x")).state == "backoff"
+    found = await access.get_pipeline("x")
+    assert found.state == "backoff"
+    # No host is there that would start it again: it says who does.
+    assert list(found.notes) == ["its process is gone: `pipo attach x` brings it up again"]
 
 
 async def test_a_process_that_is_on_its_way_out_is_stopping(
