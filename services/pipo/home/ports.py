@@ -13,6 +13,8 @@ HOST = "127.0.0.1"
 PORT_MAX = 65535
 PORT_HINT = f"use 1-{PORT_MAX}"
 _BACKLOG = 1024
+# How far away another port is looked for.
+_NEAR = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,4 +71,17 @@ def _refusal(port: int, error: OSError, home: Home | None) -> PipoError:
 
 
 def _other(port: int) -> int:
-    return port + 1 if port < PORT_MAX else port - 1
+    """A port near this one that is free now: behind a gateway's stands its gRPC port."""
+    behind = range(port + 1, min(port + _NEAR, PORT_MAX) + 1)
+    before = range(port - 1, max(0, port - _NEAR), -1)
+    return next(filter(_is_free, (*behind, *before)), port + 1)
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as tried:
+        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            tried.bind((HOST, port))
+        except OSError:
+            return False
+        return True

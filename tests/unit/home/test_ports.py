@@ -52,7 +52,7 @@ def test_a_reserved_port_takes_connections_and_is_nobody_elses(home: Home) -> No
             reserve(port, home)
     me = f"pid {os.getpid()} ("
     assert caught.value.message.startswith(f"port {port} on 127.0.0.1 is taken by {me}")
-    assert caught.value.hint == f"choose another port: --listen {port + 1}"
+    assert caught.value.hint == f"choose another port: --listen {ports._other(port)}"
     refuse_taken(port, home)
 
 
@@ -83,5 +83,14 @@ def test_a_holder_that_nobody_knows(home: Home) -> None:
     assert holder(free_ports(1), None).name == "another program"
 
 
+def test_another_port_is_a_free_one_near_it(home: Home) -> None:
+    """A gateway's gRPC port stands behind its own."""
+    port = ports._other(free_ports(1))
+    with reserve(port, home):
+        other = ports._other(port - 1)
+        assert other > port
+        reserve(other, home).close()
+
+
 def test_the_last_port_has_another_before_it() -> None:
-    assert ports._other(PORT_MAX) == PORT_MAX - 1
+    assert PORT_MAX - ports._NEAR < ports._other(PORT_MAX) < PORT_MAX
