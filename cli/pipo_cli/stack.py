@@ -31,7 +31,7 @@ async def claim(home: Home, config: Config, clock: Clock) -> Lease:
     if lease is None:
         raise Conflict(
             f"an engine runs already for {home.root} ({leases.holder(path) or 'another process'})",
-            hint="start pipelines in it with `pipo start FILE`;"
+            hint="start pipelines in it with `pipo start FILE`, or end it: `pipo engine stop`;"
             " a second engine needs --home and --listen of its own",
         )
     try:

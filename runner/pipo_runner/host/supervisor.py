@@ -196,7 +196,7 @@ class Supervisor:
         if asked.listen is not None and not found.over_http:
             raise BadRequest(
                 f"{found.name} has no http input that could listen on port {asked.listen}",
-                hint="leave `listen` out: an input with `via: http` takes requests",
+                hint="only an input with `via: http` takes requests: leave the port out",
             )
         return found
 
@@ -408,5 +408,6 @@ def _engine_stopping(name: str) -> Unavailable:
 
 def _already(name: str, where: str) -> InvalidState:
     return InvalidState(
-        f"{name} is already running: {where}", hint=f"stop it first: pipo stop {name}"
+        f"{name} is already running: {where}",
+        hint=f"stop it first: pipo stop {name}, or start it anew: pipo restart {name}",
     )

@@ -49,7 +49,7 @@ class Admission:
     def close(self, state: str) -> None:
         """From now on every arrival hears that the pipeline is in `state`."""
         self._closed = RefusedArrival(
-            f"pipeline is {state}", hint="start it again, then send the packet once more"
+            f"pipeline is {state}", hint="send the packet once more when it has been started again"
         )
 
     def end_lifetime(self, why: RefusedArrival) -> None:

@@ -417,7 +417,8 @@ class PipelineProcess:
             over = "" if reached is None else f"; its lifetime is over: {reached}"
             raise InvalidState(
                 f"{self.name} is {'draining' if phase == 'active' else phase}{over}",
-                hint=f"only a running pipeline can {what}; start it again: pipo start {self.name}",
+                hint=f"only a running pipeline can {what};"
+                f" once it has ended: pipo start {self.name}",
             )
 
     # ── the ends ─────────────────────────────────────────────────────────────
