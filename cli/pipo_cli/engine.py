@@ -9,12 +9,12 @@ import click
 
 from pipo import __version__
 from pipo.clock import SystemClock
-from pipo.errors import BadRequest, InvalidState
+from pipo.errors import BadRequest, InvalidState, Unavailable
 from pipo.home import engine as engines
 from pipo.home import leases
 from pipo.home.quantities import duration_s
 from pipo.rpc.stubs import pipo_pb2
-from pipo_cli import answers, on_demand
+from pipo_cli import answers, background, on_demand
 from pipo_cli.client import Connection, GatewayOperations, connect
 from pipo_cli.parameters import GATEWAY_PORT
 from pipo_cli.progress import progress
@@ -23,6 +23,8 @@ from pipo_cli.settings import Settings, global_options, pass_settings
 
 # A drain takes what its pipeline's `drain_timeout` allows; after this the end goes on by itself.
 STOP_WAIT_S = 600.0
+# An engine that was asked says at once that it stops; one that has not by then may never.
+HEARD_WITHIN_S = 30.0
 POLL_S = 0.2
 
 _clock = SystemClock()
@@ -121,16 +123,35 @@ def _stop_directly(settings: Settings) -> pipo_pb2.StopEngineReply:
 
 
 def _gone(settings: Settings, reply: pipo_pb2.StopEngineReply) -> bool:
-    """Waits until the engine has ended; whether it has."""
+    """Waits until the engine has ended; whether it has.
+
+    Raises: Unavailable, if it does not say in time that it stops.
+    """
     names = f"draining {', '.join(reply.draining)}" if reply.draining else "stopping the engine"
-    deadline = _clock.monotonic() + STOP_WAIT_S
+    asked_at = _clock.monotonic()
     pause = threading.Event()
     with progress(settings, names):
-        while _clock.monotonic() < deadline:
+        while (waited_s := _clock.monotonic() - asked_at) < STOP_WAIT_S:
             if not _runs(settings):
                 return True
+            if waited_s >= HEARD_WITHIN_S:
+                _refuse_deaf(settings)
             pause.wait(POLL_S)
     return False
+
+
+def _refuse_deaf(settings: Settings) -> None:
+    """Raises: Unavailable, if the home's engine was asked to stop and has not said that it does."""
+    found = engines.read(settings.home) if settings.url is None else None
+    if found is None or found.stopping:
+        return
+    log = settings.home.service_logs / background.LOG
+    raise Unavailable(
+        f"the engine of {settings.home.root} (pid {found.pid}) was asked to stop,"
+        f" and does not answer",
+        hint=f"it ends once it goes on, if it is suspended (kill -CONT {found.pid});"
+        f" its log may say more: {log}",
+    )
 
 
 def _runs(settings: Settings) -> bool:
@@ -175,7 +196,7 @@ def _lifetime(words: str) -> float:
     except ValueError as error:
         raise BadRequest(f"--ttl: {error}", hint="say how long the engine may live") from error
     if found <= 0:
-        raise BadRequest(f"--ttl {words} is no time to live", hint="write 30m, 8h or 7d")
+        raise BadRequest(f"--ttl is {words!r}: a lifetime has a length", hint="write 30m, 8h or 7d")
     return found
 
 

@@ -37,7 +37,8 @@ def stopped(reply: pipo_pb2.StopEngineReply, home: str, *, ended: bool) -> list[
             names = ", ".join(reply.draining)
             said.append(f"stopped with it: {names}; `pipo start NAME` starts one again")
     else:
-        said = [f"the engine still waits for {', '.join(reply.draining)}; it ends after that"]
+        whom = ", ".join(reply.draining) or "its services"
+        said = [f"the engine still waits for {whom}; it ends after that"]
     if reply.detached:
         said.append(f"detached, and left running: {', '.join(reply.detached)}")
     return said

@@ -7,6 +7,7 @@ import os
 import socket
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -188,7 +189,7 @@ def test_options_of_a_second_start_need_a_stop_first(
         (("--listen", "http"), "'http' is not a port: use 1-65535", 2),
         (("--listen", "65535"), "65535 leaves no port above for gRPC: use 1-65534", 2),
         (("--ttl", "soon"), "--ttl: 'soon' is no duration", 1),
-        (("--ttl", "0s"), "--ttl 0s is no time to live", 1),
+        (("--ttl", "0s"), "--ttl is '0s': a lifetime has a length", 1),
         (("--no-engine",), "pipo engine start needs the engine, and --no-engine does without", 1),
     ],
 )
@@ -245,6 +246,25 @@ def test_a_stop_does_not_wait_for_ever(
     assert (code, out) == (0, "the engine still waits for a; it ends after that\n")
     _, out, _ = shell.run("engine", "stop", "--json", operations=Through(stop=reply))
     assert json.loads(out)["ended"] is False
+
+
+def test_a_frozen_engine_is_told_of_and_not_waited_for(
+    shell: Shell, running: Lease, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was asked, and has not said that it stops; one that has said so is waited for."""
+    monkeypatch.setattr(commands, "HEARD_WITHIN_S", 0.0)
+    reply = pipo_pb2.StopEngineReply(stopped=True)
+    code, out, err = shell.run("engine", "stop", operations=Through(stop=reply))
+    assert (code, out) == (1, "")
+    assert f"(pid {os.getpid()}) was asked to stop, and does not answer" in err
+    assert f"kill -CONT {os.getpid()}" in err
+
+    found = engine.read(shell.home)
+    assert found is not None
+    engine.write(shell.home, replace(found, stopping=True))
+    monkeypatch.setattr(commands, "STOP_WAIT_S", 0.05)
+    code, out, _ = shell.run("engine", "stop", operations=Through(stop=reply))
+    assert (code, out) == (0, "the engine still waits for its services; it ends after that\n")
 
 
 def test_an_engine_whose_gateway_is_down_is_asked_directly(
@@ -400,6 +420,17 @@ def test_attach_brings_the_engine_up_for_what_the_home_knows(shell: Shell) -> No
     code, out, err = shell.run("attach", "a", operations=Operations(attach=reply), up=False)
     assert (code, out, len(shell.brought_up)) == (0, "attached a (pid 7)\n", 1)
     assert err == "started the background engine: http://127.0.0.1:8787\n"
+
+
+def test_attach_brings_no_engine_up_for_nothing(shell: Shell) -> None:
+    asked = Operations()
+    code, out, _ = shell.run("attach", operations=asked, up=False)
+    assert (code, out) == (0, "nothing to attach: no pipeline runs\n")
+    assert (asked.asked, shell.brought_up) == ([], [])
+    desired.write(shell.home.pipeline("x"), Desired("running", "/x", state="running"))
+    found = Operations(attach=pipo_pb2.AttachReply(runners=[RUNNERS[0]]))
+    shell.run("attach", operations=found, up=False)
+    assert len(shell.brought_up) == 1
 
 
 def test_attach_needs_the_engine(shell: Shell) -> None:
