@@ -148,8 +148,8 @@ def _refuse_deaf(settings: Settings) -> None:
     log = settings.home.service_logs / background.LOG
     raise Unavailable(
         f"the engine of {settings.home.root} (pid {found.pid}) was asked to stop,"
-        f" and does not answer",
-        hint=f"it ends once it goes on, if it is suspended (kill -CONT {found.pid});"
+        f" and has not said that it does",
+        hint=f"it is suspended (kill -CONT {found.pid}), or cannot write to its home;"
         f" its log may say more: {log}",
     )
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from pipo.errors import Forbidden, PipoError, Unavailable
 
 _PERMISSION = frozenset({errno.EACCES, errno.EPERM})
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 def explain(path: Path, error: OSError, *, doing: str) -> PipoError:
@@ -24,6 +25,11 @@ def explain(path: Path, error: OSError, *, doing: str) -> PipoError:
         )
     if error.errno in _PERMISSION:
         return refused(path, doing=doing)
+    if error.errno in _FULL:
+        return Unavailable(
+            f"cannot {doing} {path}: {error.strerror or error}",
+            hint="make room on its disk, and try again",
+        )
     return Unavailable(f"cannot {doing} {path}: {error.strerror or error}")
 
 

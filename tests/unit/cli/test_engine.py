@@ -256,7 +256,7 @@ def test_a_frozen_engine_is_told_of_and_not_waited_for(
     reply = pipo_pb2.StopEngineReply(stopped=True)
     code, out, err = shell.run("engine", "stop", operations=Through(stop=reply))
     assert (code, out) == (1, "")
-    assert f"(pid {os.getpid()}) was asked to stop, and does not answer" in err
+    assert f"(pid {os.getpid()}) was asked to stop, and has not said that it does" in err
     assert f"kill -CONT {os.getpid()}" in err
 
     found = engine.read(shell.home)

@@ -108,3 +108,9 @@ def test_the_remedy_is_the_least_that_helps(tmp_path: Path) -> None:
 def test_a_read_only_file_system_is_said_plainly(tmp_path: Path) -> None:
     error = words.explain(tmp_path, OSError(30, "Read-only file system"), doing="write")
     assert "read-only" in error.message
+
+
+def test_a_full_disk_says_what_helps(tmp_path: Path) -> None:
+    error = words.explain(tmp_path, OSError(28, "No space left on device"), doing="write")
+    assert error.message == f"cannot write {tmp_path}: No space left on device"
+    assert error.hint == "make room on its disk, and try again"
