@@ -149,6 +149,8 @@ class Verifications:
         self._checkers: list[Attached] = []
         self._sweeping = False
         self._told = False
+        # A checker went, or none came in time: the next one is worth a line in the log.
+        self._missed = False
         self._closed = False
         self._paused = False
         self.progress: Callable[[], pb.Progress] | None = None
@@ -292,6 +294,7 @@ class Verifications:
     def _tell_alone(self) -> None:
         self._told = bool(self._waiting) and not self._checkers
         if self._told:
+            self._missed = True
             self._log("warning", "no checker attached", action="no_checker")
 
     def message(self, waiting: Waiting) -> pb.Verification:
@@ -323,7 +326,9 @@ class Verifications:
         checker = Attached(checker_id, max(1, capacity), self._clock.monotonic())
         self._checkers.append(checker)
         self._told = False
-        self._log("info", "checker attached", action="checker_attached", checker=checker_id)
+        if self._missed:
+            self._missed = False
+            self._log("info", "checker attached", action="checker_attached", checker=checker_id)
         self._refill()
         self.tell_progress()
         return checker
@@ -346,7 +351,10 @@ class Verifications:
         checker.gone = True
         checker.signal.set()
         self._checkers.remove(checker)
-        self._log("info", "checker detached", action="checker_detached", checker=checker.checker_id)
+        if not self._closed:
+            self._missed = True
+            gone = checker.checker_id
+            self._log("info", "checker detached", action="checker_detached", checker=gone)
         held, checker.held = list(checker.held.values()), {}
         checker.outbox.clear()
         for waiting in held:

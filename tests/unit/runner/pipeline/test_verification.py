@@ -333,6 +333,23 @@ async def test_a_checker_that_is_on_its_way_is_not_missed() -> None:
     assert ("warning", "no checker attached") not in rig.logged
 
 
+async def test_only_a_checker_that_was_missed_is_worth_a_line() -> None:
+    """Not the first one of a run, nor its leave at a stop: they would be in every log."""
+    rig = Rig(CHECKED, auto=True)
+    verifications = rig.parts.verifications
+
+    def told() -> list[str]:
+        return [words for _, words in rig.logged if words.startswith("checker ")]
+
+    first = verifications.attach("c1", 1)
+    assert told() == []
+    verifications.detach(first)
+    verifications.attach("c2", 1)
+    assert told() == ["checker detached", "checker attached"]
+    verifications.close()
+    assert told() == ["checker detached", "checker attached"]
+
+
 async def test_a_checker_gets_no_more_than_it_can_hold() -> None:
     rig = Rig(CHECKED, auto=True)
     checker = Checker(rig, capacity=2)
