@@ -399,7 +399,8 @@ class Mortal:
                     self.fate.decree(None)
                     await self.journal.commit()
                     await quiet(10)
-                    assert await rows() == wanted, "it did not stay so"
+                    then = await rows()
+                    assert then == wanted, f"it did not stay so:\n{_apart(then, wanted)}"
                     return True
                 assert time.monotonic() < give_up, f"\n{_apart(found, wanted)}"
                 await asyncio.sleep(0.002)
