@@ -18,6 +18,7 @@ from pipo.clock import Clock, SystemClock
 from pipo.errors import PipoError
 from pipo.home import Home, tokens
 from pipo.home.config import Config
+from pipo.home.desired import Desired
 from pipo.home.directory import REREAD_S, Directory
 from pipo.home.registry import Entry, ServiceEntry
 from pipo.journal.states import DEAD_LETTERED
@@ -416,8 +417,8 @@ class Access:
                     made.state = await stopped.state_left(self.home.pipeline(name), wanted)
             elif made.state == "running":
                 made.state = "starting"
-            if made.state == "backoff" and not supervised:
-                made.notes.append(gone_hint(name, "stale"))
+            if not supervised:
+                made.notes.extend(_who_goes_on(made, wanted))
             return made
         except PipoError as error:
             # One damaged journal must not hide the others.
@@ -432,3 +433,12 @@ class Access:
         except TimeoutError:
             self._routing.forget(name)
             return None
+
+
+def _who_goes_on(left: pipo_pb2.PipelineInfo, wanted: Desired | None) -> list[str]:
+    """What brings up again one that was to run on, and that no host supervises now."""
+    if left.state == "backoff":
+        return [gone_hint(left.name, "stale")]
+    if wanted is not None and wanted.desired == "running" and wanted.state == "stopped":
+        return ["suspended: it goes on with the next engine or runner (pipo engine start)"]
+    return []

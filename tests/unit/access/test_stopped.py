@@ -99,6 +99,18 @@ async def test_watching_a_stopped_pipeline_gives_its_journal_first(
     await watching.aclose()
 
 
+@pytest.mark.parametrize("wanted", ["running", "stopped"])
+async def test_one_that_was_suspended_is_told_from_one_that_was_stopped(
+    journaled: Home, access: Access, wanted: Literal["running", "stopped"]
+) -> None:
+    """Design §2: it goes on with the next engine, and a stop is for good."""
+    desired.write(journaled.pipeline("old"), Desired(wanted, "/w/old.pipo", state="stopped"))
+    (listed,) = (await access.list_pipelines()).pipelines
+    assert listed.state == "stopped"
+    goes_on = "suspended: it goes on with the next engine or runner (pipo engine start)"
+    assert list(listed.notes) == ([goes_on] if wanted == "running" else [])
+
+
 async def test_a_damaged_journal_hides_no_other(journaled: Home, access: Access) -> None:
     broken = journaled.pipeline("broken")
     broken.ensure()
