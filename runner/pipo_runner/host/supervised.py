@@ -33,6 +33,7 @@ from pipo_runner.host.options import Options
 from pipo_runner.host.policy import Exit, GiveUp, Verdict, Wait
 from pipo_runner.host.processes import Adopted, Process
 from pipo_runner.host.surroundings import Surroundings
+from pipo_runner.host.unjournaled import journal_stopped, may_lack_a_word
 
 _log = logger("host.supervised")
 # Beyond its own limits, before the next and harsher step of a stop.
@@ -84,6 +85,8 @@ class Supervised:
         Raises: PipoError, with the process's reason or the home's; then nothing has changed.
         """
         try:
+            if may_lack_a_word(self.wish):
+                await journal_stopped(self._out, self.name, self.wish.file)
             if sent is not None:
                 await asyncio.to_thread(keep, self._files, sent, self._out.config.workspace)
             async with self._gate.place(first=True):

@@ -18,13 +18,13 @@ from pipo_runner.host import adoption
 from pipo_runner.host.adoption import Finding, Orphan
 from pipo_runner.host.gate import Gate, starts_at_once
 from pipo_runner.host.known import known_file
-from pipo_runner.host.launching import journal_stop
 from pipo_runner.host.options import NOTHING, Asked, Options, of_restart, of_start
 from pipo_runner.host.placement import deal, due
 from pipo_runner.host.policy import Action, act_on
 from pipo_runner.host.supervised import Supervised
 from pipo_runner.host.surroundings import Surroundings, Target
 from pipo_runner.host.targets import refuse_unheard
+from pipo_runner.host.unjournaled import journal_stopped
 
 _log = logger("host.supervisor")
 SCAN_EVERY_S = 2.0
@@ -268,19 +268,8 @@ class Supervisor:
         desired.write(files, stopped)
         registry.remove(out.home, name)
         if leases.holder(files.claim) is None:
-            await self._bury(name, file)
+            await journal_stopped(out, name, file)
         return "stopped", False
-
-    async def _bury(self, name: str, file: str) -> None:
-        try:
-            await journal_stop(self._out, name, file, "crashed")
-        except (PipoError, TimeoutError) as error:
-            _log.warning(
-                "the stop could not be journaled",
-                action="pipeline.epitaph",
-                pipeline=name,
-                error=str(error),
-            )
 
     # ── finding ──────────────────────────────────────────────────────────────
 

@@ -415,6 +415,32 @@ async def test_a_stop_of_a_crashed_one_counts_as_its_clean_end(
     assert (home.pipeline("p").folder / "ending").read_text() == "stopped crashed"
 
 
+@pytest.mark.parametrize(
+    ("left", "state", "buried"),
+    [
+        ("", "stopped", "stopped crashed"),
+        ("", "stopping", "stopped crashed"),
+        ("stopped shutdown", "stopped", "stopped stop"),
+        ("stopped stop", "stopped", None),
+        ("", "failed", None),
+    ],
+)
+async def test_a_stop_that_found_no_host_is_journaled_by_the_next_start(
+    supervisor: Supervisor, home: Home, left: str, state: str, buried: str | None
+) -> None:
+    """Edge 305, 306, 324: of a run that crashed or was suspended; the start is a new one."""
+    write(home, "p", "serve")
+    files = home.pipeline("p")
+    files.ensure()
+    note = files.folder / "ending"
+    if left:
+        note.write_text(left)
+    desired.write(files, Desired("stopped", str(home.root / "p.pipo"), state=state))
+    one = await supervisor.start("p")
+    assert one.state == "running"
+    assert (note.read_text() if note.exists() else None) == buried
+
+
 async def test_a_host_that_ends_suspends_its_own(make: Any, home: Home, eventually: Any) -> None:
     supervisor = Supervisor(make())
     write(home, "p", "serve")
