@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pipo.home import Home, PipelineHome, desired, leases, registry
@@ -82,8 +82,8 @@ async def look(home: Home, name: str, *, runner_id: str, last_word: LastWord) ->
     if leases.holder(files.claim) is not None:
         return Finding(name, CLAIMED, Desired("running", ""), None, None)
     live = leases.holder(files.lease) is not None
-    wish = desired.read(files)
     entry = registry.read(home, name)
+    wish = _meant(desired.read(files), entry, live=live)
     runner = wish.runner if wish and wish.runner else entry.runner if entry else ""
     wanted = wish.desired == "running" if wish else entry is not None
     given_up = wish is not None and wish.state in _GIVEN_UP
@@ -120,6 +120,19 @@ def still(home: Home, seen: Finding) -> bool:
 
 def _is_file(file: str) -> bool:
     return bool(file) and Path(file).is_file()
+
+
+def _meant(wish: Desired | None, entry: Entry | None, *, live: bool) -> Desired | None:
+    """What is desired, also where a host died between a start and the word of it.
+
+    The word of an end is that of an earlier run, where a process is alive.
+    """
+    if wish is None or not live or wish.desired == "running" or wish.state not in _SETTLED:
+        return wish
+    if entry is None:
+        return replace(wish, desired="running")
+    begun = _rebuilt(entry, live=True)
+    return replace(wish, desired="running", file=begun.file, options=begun.options)
 
 
 def _rebuilt(entry: Entry | None, *, live: bool) -> Desired:

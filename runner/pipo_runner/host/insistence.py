@@ -12,6 +12,9 @@ from pipo.telemetry.logs import logger
 from pipo_runner.host.processes import Process
 
 _log = logger("host.insistence")
+# The waits between questions to a process that does not answer: doubled, up to the longest.
+ASK_AGAIN_S = 1.0
+ASK_AGAIN_S_MAX = 30.0
 
 
 class Insistence:
@@ -33,6 +36,11 @@ class Insistence:
             self._insist(process, grace_s, asked=asked), name=f"stop of {self._name}"
         )
 
+    def ask_until_heard(self, ask: Callable[[], Awaitable[object]]) -> None:
+        """Asks, and again while nobody answers, in place of what was begun before."""
+        self.end()
+        self._task = asyncio.create_task(self._repeat(ask), name=f"stop of {self._name}, again")
+
     def end(self) -> None:
         """The process is gone. Safe twice, and before `begin`."""
         if self._task is not None:
@@ -49,3 +57,13 @@ class Insistence:
         await asyncio.sleep(self._step_s)
         _log.warning("killed", action="pipeline.kill", pipeline=self._name)
         process.signal(signal.SIGKILL)
+
+    async def _repeat(self, ask: Callable[[], Awaitable[object]]) -> None:
+        pause_s = ASK_AGAIN_S
+        while True:
+            try:
+                await ask()
+                return
+            except PipoError:
+                await asyncio.sleep(pause_s)
+                pause_s = min(pause_s * 2, ASK_AGAIN_S_MAX)

@@ -123,6 +123,9 @@ class Supervised:
         self._note(state="stopping" if self._stop_wanted else "running")
         _log.info("adopted", action="pipeline.adopt", pipeline=self.name)
         self._begin()
+        if self._stop_wanted:
+            # Who wanted it may have died, or found nobody, before the process heard of it.
+            self._insistence.ask_until_heard(partial(self._ask, now=False))
 
     def restart(self) -> None:
         """Brings it up again, since it should run and does not."""

@@ -18,6 +18,8 @@ from pipo.home.config import Config, Restart
 from pipo.home.desired import Desired
 from pipo.home.leases import Lease
 from pipo.home.registry import Entry, ServiceEntry
+from pipo_runner.host import insistence
+from pipo_runner.host.options import Asked
 from pipo_runner.host.placement import FAILOVER_AFTER_MS, OTHERS_AFTER_MS
 from pipo_runner.host.policy import Ending
 from pipo_runner.host.supervisor import Supervisor
@@ -479,6 +481,58 @@ async def test_a_dead_hosts_pipeline_is_adopted_with_its_pid(
     assert wish(home, "p").last_exit is None
     assert pid_of(home, "p") != pid
     await second.suspend(60.0)
+
+
+@pytest.mark.parametrize("entry", [True, False])
+async def test_a_start_whose_host_died_before_it_noted_it_is_one(
+    make: Any, home: Home, entry: bool
+) -> None:
+    """The process serves; that it was stopped is the word of an earlier run."""
+    first = Supervisor(make())
+    write(home, "p", "serve")
+    one = await first.start("p", Asked(ttl="1h", listen=8001))
+    await one.dissolve()
+    desired.write(
+        home.pipeline("p"), replace(one.wish, desired="stopped", state="stopped", options={})
+    )
+    if not entry:
+        registry.remove(home, "p")
+    second = Supervisor(make())
+    await second.adopt()
+    (adopted,) = second.supervised
+    # With no entry yet nobody knows where to ask it.
+    assert adopted.state == ("running" if entry else "unreachable")
+    assert wish(home, "p").desired == "running"
+    assert wish(home, "p").options == ({"ttl": "1h", "listen": 8001} if entry else {})
+    os.kill(pid_of(home, "p") if entry else _holder(home, "p"), signal.SIGTERM)
+    await second.suspend(60.0)
+
+
+async def test_a_stop_whose_host_died_before_it_was_heard_is_asked_again(
+    make: Any, home: Home, calls: Any, eventually: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the process was frozen, and is so still when the next host finds it."""
+    monkeypatch.setattr(insistence, "ASK_AGAIN_S", 0.01)
+    first = Supervisor(make())
+    write(home, "p", "serve")
+    one = await first.start("p")
+    await one.dissolve()
+    desired.write(home.pipeline("p"), replace(one.wish, desired="stopped", state="stopping"))
+    calls.silent = True
+    second = Supervisor(make())
+    await second.adopt()
+    (adopted,) = second.supervised
+    assert adopted.state == "stopping"
+    calls.silent = False
+    await eventually(lambda: second.supervised == [])
+    assert (wish(home, "p").desired, wish(home, "p").state) == ("stopped", "stopped")
+    assert leases.holder(home.pipeline("p").lease) is None
+
+
+def _holder(home: Home, name: str) -> int:
+    found = leases.holder(home.pipeline(name).lease)
+    assert found is not None
+    return found.pid
 
 
 async def test_an_adopted_one_that_does_not_answer_is_left_alone(
