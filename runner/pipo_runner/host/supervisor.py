@@ -214,7 +214,12 @@ class Supervisor:
         known = desired.read(files)
         refuse_unheard(found, options(found, known.options if known else {}), out.home)
         files.ensure()
-        claim = Lease.try_acquire(files.claim, clock=out.clock)
+        try:
+            claim = Lease.try_acquire(files.claim, clock=out.clock)
+        except PipoError:
+            if known is None and leases.holder(files.claim) is None:
+                _forget(files)
+            raise
         if claim is None:
             holder = leases.holder(files.claim)
             raise _already(name, f"supervised by {holder or 'another runner'}")

@@ -42,7 +42,13 @@ def resolve(
     if "/" in target or target.endswith(".pipo") or path.is_file():
         return _checked(path, manifests, home)
     file = known_file(home, target)
-    found = _checked(Path(file), manifests, home)
+    try:
+        found = _checked(Path(file), manifests, home)
+    except NotFound as error:
+        raise NotFound(
+            f"{target} was started from {file}, and that file is not there any more",
+            hint="start it by its file, where that is now: pipo start FILE",
+        ) from error
     if found.name != target:
         raise InvalidState(
             f"{file} names its pipeline {found.name!r} now, not {target!r}",

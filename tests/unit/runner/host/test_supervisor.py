@@ -7,11 +7,12 @@ import os
 import signal
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pipo.clock import SystemClock
+from pipo.clock import Clock, SystemClock
 from pipo.errors import BadRequest, InvalidState, NotFound, Unavailable
 from pipo.home import Home, PipelineHome, desired, leases, registry
 from pipo.home.config import Config, Restart
@@ -894,6 +895,24 @@ class FullHome:
         if self.full:
             raise Unavailable(f"cannot write {files.desired}: No space left on device")
         self._write(files, wanted)
+
+
+async def test_a_first_start_that_cannot_claim_leaves_nothing(
+    supervisor: Supervisor, home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk made no pipeline that a listing would show from then on."""
+
+    def full(path: Path, *, clock: Clock) -> Lease:
+        path.touch()
+        raise Unavailable(f"cannot write {path}: No space left on device")
+
+    write(home, "p", "serve")
+    with monkeypatch.context() as patched:
+        patched.setattr(Lease, "try_acquire", full)
+        with pytest.raises(Unavailable, match="No space"):
+            await supervisor.start("p")
+    assert home.pipeline_names() == []
+    assert (await supervisor.start("p")).state == "running"
 
 
 async def test_a_start_that_cannot_be_noted_leaves_nothing_running(

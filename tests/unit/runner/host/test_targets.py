@@ -63,6 +63,16 @@ def test_a_name_that_the_home_knows(home: Home, workspace: Path) -> None:
         start("bb", home, workspace)
 
 
+def test_a_file_that_was_moved_is_told_of_as_the_one_it_was_started_from(
+    home: Home, workspace: Path
+) -> None:
+    """A path relative to the workspace was never asked for."""
+    desired.write(home.pipeline("b"), Desired("stopped", str(workspace / "gone.pipo")))
+    with pytest.raises(NotFound, match=r"b was started from .*gone\.pipo, and that file") as caught:
+        start("b", home, workspace)
+    assert caught.value.hint == "start it by its file, where that is now: pipo start FILE"
+
+
 def test_a_file_that_got_another_name(home: Home, workspace: Path) -> None:
     desired.write(home.pipeline("old"), Desired("stopped", str(workspace / "a.pipo")))
     with pytest.raises(InvalidState, match="names its pipeline 'a' now, not 'old'"):
