@@ -18,7 +18,7 @@ from pipo.connectors.exec import outcome
 from pipo.connectors.exec.keeping import PROGRAMS_MAX
 from pipo.connectors.exec.tap import ExecTap
 from pipo.connectors.exec.transform import ExecTransform
-from pipo.errors import NotFound
+from pipo.errors import InvalidState
 from pipo.home import Home
 from tests.contract.connectors.contract import context
 from tests.programs import lives, noted
@@ -217,9 +217,9 @@ async def test_a_start_needs_the_programs_that_are_written_out(
     step: ExecTransform, tmp_path: Path
 ) -> None:
     for command, told in list(no_program(tmp_path).items())[:4]:
-        with pytest.raises(NotFound, match=told):
+        with pytest.raises(InvalidState, match=told):
             step.require({"command": command})
-    with pytest.raises(NotFound):
+    with pytest.raises(InvalidState):
         step.require({"command": "./none"})
     step.require({"command": "./formless"})
     step.require({"command": "${data.tool}"})

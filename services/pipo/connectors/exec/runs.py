@@ -21,7 +21,7 @@ from pipo.connectors.exec.capture import Capture
 from pipo.connectors.exec.keeping import NotStarted, Order, keeper_at
 from pipo.connectors.exec.outcome import Ended
 from pipo.connectors.exec.program import Program, program
-from pipo.errors import NotFound
+from pipo.errors import InvalidState
 from pipo.lang.templates import compile_template, is_template
 
 _HINTS = {
@@ -55,7 +55,7 @@ class Runs:
     def require(self, settings: Mapping[str, Any]) -> None:
         """Passes when a command that is written out, in settings not rendered, is there.
 
-        Raises: NotFound.
+        Raises: InvalidState.
         """
         shown = {key: settings.get(key) for key in ("command", "args")}
         if "secrets" in compile_template(shown).names:
@@ -74,7 +74,7 @@ class Runs:
         try:
             _found(command, path)
         except WriteFailed as error:
-            raise NotFound(error.message, hint=error.hint) from error
+            raise InvalidState(error.message, hint=error.hint) from error
 
     async def run(self, call: StepCall, *, stdout_bytes: int) -> tuple[Program, Ended]:
         """A run that counts as a success, with the end of what it printed.

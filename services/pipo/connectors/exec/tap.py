@@ -26,7 +26,7 @@ class ExecTap:
         await self._runs.open()
 
     def require(self, settings: Mapping[str, Any]) -> None:
-        """Raises: NotFound, for a command that is not there."""
+        """Raises: InvalidState, for a command that is not there."""
         self._runs.require(settings)
 
     async def run(self, call: StepCall) -> None:
