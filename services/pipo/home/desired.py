@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from pipo.errors import PipoError
-from pipo.home import atomic, permissions
+from pipo.home import atomic, permissions, records
 from pipo.home.paths import PipelineHome
 from pipo.telemetry.logs import logger
 
@@ -66,22 +66,30 @@ def _copy(pipeline: PipelineHome) -> Path:
 
 def _read(path: Path) -> Desired | None:
     try:
-        return _decoded(json.loads(path.read_bytes()))
+        return _decoded(records.load(path))
     except FileNotFoundError:
         return None
     except OSError as error:
         why = permissions.explain(path, error, doing="read").message
-    except (ValueError, TypeError, AttributeError) as error:
+    except ValueError as error:
         why = str(error)
     _log.warning("desired state skipped", action="desired.skip", file=str(path), reason=why)
     return None
 
 
 def _decoded(found: Any) -> Desired:
-    if found["desired"] not in ("running", "stopped"):
-        raise ValueError(f"desired is {found['desired']!r}")
-    known = {f.name for f in fields(Desired)}
-    kept = {name: value for name, value in found.items() if name in known}
-    kept["restart_times"] = tuple(int(at) for at in kept.get("restart_times", ()))
-    kept["options"] = dict(kept.get("options", {}))
-    return Desired(**kept)
+    made = records.decode(Desired, found)
+    records.decode(_Said, made.options)
+    for at in made.restart_times:
+        if at > records.NUMBER_MAX:
+            raise ValueError(f"a restart time is {at}")
+    return made
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """What a start may have said, by the types that its reader goes by."""
+
+    ttl: str | None = None
+    listen: int | None = None
+    detached: bool = False

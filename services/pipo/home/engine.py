@@ -20,10 +20,9 @@ import signal
 import socket
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from pipo.errors import Conflict, Forbidden, InvalidState
-from pipo.home import atomic, desired, leases, registry
+from pipo.home import atomic, desired, leases, records, registry
 from pipo.home.desired import Desired
 from pipo.home.paths import Home, PipelineHome
 
@@ -188,8 +187,7 @@ def _file(home: Home) -> Path:
 
 def _read(path: Path) -> Engine | None:
     try:
-        found: dict[str, Any] = json.loads(path.read_bytes())
-        return Engine(**{name: found[name] for name in Engine.__slots__ if name in found})
-    except (OSError, ValueError, TypeError, AttributeError):
+        return records.decode(Engine, records.load(path))
+    except (OSError, ValueError):
         # Whoever reads it asks again; the engine itself says in its log what it could not write.
         return None

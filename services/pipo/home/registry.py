@@ -10,12 +10,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pipo.errors import PipoError
-from pipo.home import atomic, leases, permissions
+from pipo.home import atomic, leases, permissions, records
 from pipo.home.paths import NAME, Home
 from pipo.telemetry.logs import logger
 
@@ -139,29 +139,30 @@ def _service_file(home: Home, kind: str, id: str) -> Path:
     return home.services / f"{kind}-{id}.json"
 
 
-def _entry(found: dict[str, Any]) -> Entry:
-    return Entry(**_known(Entry, found))
+def _entry(path: Path, found: Any) -> Entry:
+    entry = records.decode(Entry, _whole(found))
+    if entry.pipeline != path.stem:
+        raise ValueError(f"it is an entry of {entry.pipeline!r}")
+    return entry
 
 
-def _service(found: dict[str, Any]) -> ServiceEntry:
-    return ServiceEntry(**_known(ServiceEntry, found))
+def _service(path: Path, found: Any) -> ServiceEntry:
+    return records.decode(ServiceEntry, found)
 
 
-def _known(kind: type[Any], found: dict[str, Any]) -> dict[str, Any]:
-    """The fields that this version knows; what is missing is null where it may be."""
-    names = {f.name for f in fields(kind)}
-    absent = dict.fromkeys(names & {*_MAYBE_ABSENT, "listen"})
-    return absent | {name: value for name, value in found.items() if name in names}
+def _whole(found: Any) -> Any:
+    """What is missing is null where it may be."""
+    return {"listen": None, "ttl": None, **found} if isinstance(found, dict) else found
 
 
-def _read(path: Path, decode: Callable[[dict[str, Any]], _T]) -> _T | None:
+def _read(path: Path, decode: Callable[[Path, Any], _T]) -> _T | None:
     try:
-        return decode(json.loads(path.read_bytes()))
+        return decode(path, records.load(path))
     except FileNotFoundError:
         return None
     except OSError as error:
         why = permissions.explain(path, error, doing="read").message
-    except (ValueError, TypeError, AttributeError) as error:
+    except ValueError as error:
         why = str(error)
     _log.warning("registry file skipped", action="registry.skip", file=str(path), reason=why)
     return None

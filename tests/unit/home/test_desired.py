@@ -28,6 +28,23 @@ def test_a_cut_file_is_rebuilt_from_its_copy(pipeline: PipelineHome, content: st
     assert desired.read(pipeline) == RUNNING
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        '"file": 7',
+        '"file": "/x", "restart_times": [1e400]',
+        f'"file": "/x", "restart_times": [{10**30}]',
+        '"file": "/x", "options": {"listen": "abc"}',
+        '"file": "/x", "options": {"ttl": 5}',
+        '"file": "/x", "state": 7',
+    ],
+)
+def test_a_wrong_field_is_no_better_than_a_cut_file(pipeline: PipelineHome, wrong: str) -> None:
+    desired.write(pipeline, RUNNING)
+    pipeline.desired.write_text(f'{{"desired": "running", {wrong}}}')
+    assert desired.read(pipeline) == RUNNING
+
+
 def test_both_cut_is_nothing(pipeline: PipelineHome) -> None:
     desired.write(pipeline, RUNNING)
     for path in pipeline.folder.iterdir():

@@ -57,6 +57,36 @@ def test_an_unreadable_entry_is_skipped_with_a_warning(
     assert "registry.skip" in caplog.text
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"version": "3"},
+        {"pid": None},
+        {"host": []},
+        {"address": 7},
+        {"listen": "8790"},
+        {"started_at": 10**30},
+        {"detached": "no"},
+        {"pipeline": "other"},
+    ],
+)
+def test_an_entry_with_a_wrong_field_is_an_unreadable_one(
+    home: Home, wrong: dict[str, object], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Edge 444: an answer about all pipelines must not end at one of them."""
+    registry.write(home, ENTRY)
+    path = home.run / "signups.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | wrong))
+    assert registry.read(home, "signups") is None
+    assert registry.entries(home) == []
+    assert "registry.skip" in caplog.text
+
+
+def test_a_deep_nest_is_an_unreadable_entry(home: Home) -> None:
+    (home.run / "deep.json").write_text("[" * 100_000)
+    assert registry.entries(home) == []
+
+
 def test_keys_of_a_later_version_are_ignored(home: Home) -> None:
     registry.write(home, ENTRY)
     path = home.run / "signups.json"
