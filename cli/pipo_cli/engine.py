@@ -59,6 +59,12 @@ def start(settings: Settings, ttl: str | None, listen: int | None) -> None:
     async def tell() -> None:
         async with connect(settings) as connection:
             found = await _engine(connection, settings)
+            if not found.listen:
+                # Somebody stopped it between the two questions.
+                raise Unavailable(
+                    "the engine ended just after it answered",
+                    hint="start it again: pipo engine start",
+                )
             if settings.json:
                 _print(connection, "engine", found, already=url is None)
                 return

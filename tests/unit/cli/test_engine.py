@@ -166,6 +166,16 @@ def test_a_second_start_says_that_it_runs(shell: Shell) -> None:
     assert json.loads(out)["already"] is True
 
 
+def test_an_engine_that_ends_between_two_questions_is_not_said_to_run(shell: Shell) -> None:
+    gone = pipo_pb2.Engine(home="/h")
+    code, out, err = shell.run("engine", "start", operations=Through(engine=gone))
+    assert (code, out) == (1, "")
+    assert err == (
+        "error: the engine ended just after it answered\n"
+        "  hint: start it again: pipo engine start\n"
+    )
+
+
 @pytest.mark.parametrize("words", [("--ttl", "8h"), ("--listen", "9000")])
 def test_options_of_a_second_start_need_a_stop_first(
     shell: Shell, running: Lease, words: tuple[str, ...]
