@@ -24,6 +24,7 @@ from pipo_runner.pipeline.acks import Acks
 from pipo_runner.pipeline.admission import Admission
 from pipo_runner.pipeline.batching import Batches
 from pipo_runner.pipeline.body_budget import BodyBudget
+from pipo_runner.pipeline.doubts import Doubts
 from pipo_runner.pipeline.downstream import Downstream
 from pipo_runner.pipeline.endings import Endings
 from pipo_runner.pipeline.executor import Executor
@@ -82,6 +83,7 @@ class Parts:
     """The moving parts of one pipeline."""
 
     pending: Pending
+    doubts: Doubts
     admission: Admission
     pausing: Pausing
     endings: Endings
@@ -112,6 +114,7 @@ def assemble(pipeline: Pipeline, around: Surroundings, recovery: Recovery) -> Pa
         return await reads.input_state(rows, input_name)
 
     pending = Pending(settlement)
+    doubts = Doubts(pending)
     quota = around.terms.max_packets
     admission = Admission(
         buffer_max=pipeline.buffer_max,
@@ -171,6 +174,7 @@ def assemble(pipeline: Pipeline, around: Surroundings, recovery: Recovery) -> Pa
         executor=executor,
         scopes=around.scopes,
         pending=pending,
+        doubts=doubts,
         endings=endings,
         clock=around.clock,
         redact=around.redact,
@@ -286,6 +290,7 @@ def assemble(pipeline: Pipeline, around: Surroundings, recovery: Recovery) -> Pa
     pending.on_settled = settled
     return Parts(
         pending=pending,
+        doubts=doubts,
         admission=admission,
         pausing=pausing,
         endings=endings,

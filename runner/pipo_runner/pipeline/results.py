@@ -15,6 +15,7 @@ from pipo.journal.changes import AwaitingAck, Change, Delivered, Marked, Retried
 from pipo.lang.model import Then
 from pipo.payload import encode
 from pipo_runner.pipeline.acks import Acks
+from pipo_runner.pipeline.doubts import Doubts
 from pipo_runner.pipeline.endings import Endings, Failed
 from pipo_runner.pipeline.executor import Executor
 from pipo_runner.pipeline.failures import Failure, describe, packet_error, told
@@ -41,6 +42,7 @@ class Results:
         executor: Executor,
         scopes: Scopes,
         pending: Pending,
+        doubts: Doubts,
         endings: Endings,
         clock: Clock,
         redact: Callable[[str], str],
@@ -51,6 +53,7 @@ class Results:
         self._executor = executor
         self._scopes = scopes
         self._pending = pending
+        self._doubts = doubts
         self._endings = endings
         self._clock = clock
         self._redact = redact
@@ -96,8 +99,8 @@ class Results:
         follows = [self._with_write(p, at) for p, _ in written]
         changes += [change for change in follows if change is not None]
         settled = {change.unit for change in follows if isinstance(change, Delivered)}
-        if marks:
-            changes.append(Marked(marks))
+        if noted := self._doubts.to_note(marks):
+            changes.append(Marked(noted))
         if changes:
             self._journal.submit(
                 *changes, done=lambda error: self._after_write(written, settled, error)
@@ -148,6 +151,7 @@ class Results:
         unit.last_error = self.text_of(error)
         # The write may have happened without our knowing (design §4).
         unit.repeat = "recovered" if unit.repeat == "first" else unit.repeat
+        self._doubts.add(unit)
         return decide(
             plan.pipeline.output.on_error,
             failures=unit.attempt,

@@ -69,6 +69,7 @@ async def take_up(found: Sequence[PendingUnit], around: Surroundings, parts: Par
         unit, plan = unit_of(row), around.plans.of(row.version)
         if row.copies is None:
             parts.pending.add(unit)
+            parts.doubts.add(unit)
         left_ms = _wait_left_ms(unit, plan, around.clock.now_ms())
         decided = decide(_finding(row, unit, plan, left_ms, parts))
         rows[decided.label] += 1

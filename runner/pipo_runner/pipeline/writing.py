@@ -165,9 +165,10 @@ class OutputStage:
             self._journal.stage(*writing)
         flush = await self._places.write(group, atomic=False)
         written, failed = self._results.sort(group, flush)
-        self._results.written(written, size=len(written), marks=flush.marks)
+        # Those that failed first: the marks are noted only where nobody is in doubt.
         for prepared, error in failed:
             self._failed(prepared.unit, prepared.plan, prepared, error)
+        self._results.written(written, size=len(written), marks=flush.marks)
         if failed:
             self.flush()
 

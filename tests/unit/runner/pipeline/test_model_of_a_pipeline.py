@@ -469,3 +469,23 @@ def test_whatever_happens_all_books_agree() -> None:
 @pytest.mark.timeout(14_400)
 def test_whatever_happens_all_books_agree_for_long() -> None:
     run(examples=2000, steps=40)
+
+
+@pytest.mark.parametrize("mode", ["works", "fails_after"])
+def test_a_second_crash_doubles_no_write_that_the_first_left_in_doubt(mode: str) -> None:
+    """Three lines stand in the file and not in the journal; others are written, then it dies again."""
+    state = APipeline()
+    policies = Policies(1, node="drop", output="dead_letter", unacked="dead_letter", parks=True)
+    try:
+        state.begin(policies=policies, mode="hangs_after", broken=set(), kinds=["plain"] * 3)
+        state.start_anew(how="kill")
+        state.turn(mode="fails_after", broken=set(), doom=None)
+        state.turn(mode=mode, broken=set(), doom=None)
+        state.push(kinds=["both", "both"], doom=None)
+        state.turn(mode="works", broken=set(), doom=None)
+        state.push(kinds=["both", "plain"], doom=None)
+        state.start_anew(how="kill")
+        state.jump(seconds=700, doom=None)
+        state.push(kinds=["plain"], doom=None)
+    finally:
+        state.teardown()
