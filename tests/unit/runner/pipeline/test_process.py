@@ -451,7 +451,7 @@ async def test_what_drains_purges_and_does_not_replay(house: House, output: Fake
     for _ in range(2):
         with pytest.raises(InvalidState, match="people is draining") as caught:
             await replay(house, second)
-        assert "start it again: pipo start people" in caught.value.hint
+        assert "once it has ended: pipo start people" in caught.value.hint
         await soon(lambda: process.status == "draining")
     done = await process.dead_letters.purge([first], every=False, by="ada")
     assert done.purged == 1
