@@ -144,10 +144,13 @@ class Destination:
         self.fate = Fate()
         self.in_hand: list[str] = []
         """What the write that hangs is about."""
+        self.under_way = 0
+        """Writes that go on by themselves."""
         self.let_go = asyncio.Event()
 
     def begin(self, fate: Fate) -> None:
         self.fate, self.in_hand, self.let_go = fate, [], asyncio.Event()
+        self.under_way = 0
 
     def turn(self, mode: str) -> None:
         self.mode = mode
@@ -167,6 +170,13 @@ class _Scripted:
         return getattr(self._real, name)
 
     async def write(self, units: Sequence[WriteUnit], *, atomic: bool) -> Flush:
+        self._script.under_way += 1
+        try:
+            return await self._write(units, atomic=atomic)
+        finally:
+            self._script.under_way -= 1
+
+    async def _write(self, units: Sequence[WriteUnit], *, atomic: bool) -> Flush:
         script = self._script
         await self._live("write")
         if script.mode == "hangs":
@@ -188,9 +198,14 @@ class _Scripted:
             await _for_ever()
 
     async def _hang(self, units: Sequence[WriteUnit]) -> None:
-        self._script.in_hand = [unit.id for unit in units]
-        await self._script.let_go.wait()
-        self._script.in_hand = []
+        script = self._script
+        script.in_hand = [unit.id for unit in units]
+        script.under_way -= 1
+        try:
+            await script.let_go.wait()
+        finally:
+            script.under_way += 1
+        script.in_hand = []
 
 
 class _Breakable:
@@ -394,11 +409,13 @@ class Mortal:
             give_up = time.monotonic() + PATIENCE_S
             while not self.fate.dead:
                 self._look_after_run()
-                if found == wanted and not _working():
+                if found == wanted and not self._working():
                     # Everyone has heard of what is on disk, and nothing follows from it.
                     self.fate.decree(None)
                     await self.journal.commit()
                     await quiet(10)
+                    if self._working():
+                        continue
                     then = await rows()
                     assert then == wanted, f"it did not stay so:\n{_apart(then, wanted)}"
                     return True
@@ -408,6 +425,12 @@ class Mortal:
             return False
 
         return self.run(settled())
+
+    def _working(self) -> bool:
+        """Whether something goes on that the next turn, or jump in time, must not cut into."""
+        return self.destination.under_way > 0 or any(
+            task.get_name() in ("clean-up", "ack deadlines") for task in asyncio.all_tasks()
+        )
 
     async def _wait_for(self, condition: Callable[[], bool], failure: str) -> None:
         give_up = time.monotonic() + PATIENCE_S
@@ -426,11 +449,6 @@ class Mortal:
         if not self.target.exists():
             return []
         return [json.loads(line) for line in self.target.read_text().splitlines()]
-
-
-def _working() -> bool:
-    """Whether something goes on that the next jump in time must not cut into."""
-    return any(task.get_name() in ("clean-up", "ack deadlines") for task in asyncio.all_tasks())
 
 
 def _apart(found: Any, wanted: Any) -> str:
