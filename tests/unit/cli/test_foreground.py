@@ -202,7 +202,7 @@ async def running(
 async def test_it_starts_greets_drains_and_ends(
     tmp_path: Path, pipelines: Pipelines, url: str
 ) -> None:
-    async with running(tmp_path, pipelines, "/srv/x.pipo", "/srv/y.pipo") as (run, task):
+    async with running(tmp_path, pipelines, "/work/x.pipo", "/work/y.pipo") as (run, task):
         await run.until(lambda: run.says("Ctrl-C drains"))
         assert run.says(f"curl -X POST {url}/in/x/x")
         run.end.ask()
@@ -218,7 +218,7 @@ async def test_it_starts_greets_drains_and_ends(
 
 async def test_a_drain_is_waited_for(tmp_path: Path, pipelines: Pipelines, url: str) -> None:
     pipelines.drains = False
-    async with running(tmp_path, pipelines, "/srv/x.pipo") as (run, task):
+    async with running(tmp_path, pipelines, "/work/x.pipo") as (run, task):
         await run.until(lambda: run.says("Ctrl-C drains"))
         run.end.ask()
         await run.until(lambda: pipelines.asked().count("GET /api/pipelines/x") > 3)
@@ -232,7 +232,7 @@ async def test_a_pipeline_that_does_not_answer_is_not_waited_for_without_end(
     tmp_path: Path, pipelines: Pipelines, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(draining, "SILENCE_S", 0.05)
-    async with running(tmp_path, pipelines, "/srv/x.pipo") as (run, task):
+    async with running(tmp_path, pipelines, "/work/x.pipo") as (run, task):
         await run.until(lambda: run.says("Ctrl-C drains"))
         pipelines.ends_as = "unreachable"
         run.end.ask()
@@ -246,7 +246,7 @@ async def test_a_long_drain_tells_a_terminal_what_is_left(
     monkeypatch.setattr(draining, "TELL_EVERY_S", 0.0)
     monkeypatch.setattr(Printed, "is_terminal", True)
     pipelines.drains = False
-    async with running(tmp_path, pipelines, "/srv/x.pipo") as (run, task):
+    async with running(tmp_path, pipelines, "/work/x.pipo") as (run, task):
         await run.until(lambda: run.says("Ctrl-C drains"))
         run.end.ask()
         await run.until(lambda: run.says("x: 3 packet(s) still on their way"))
@@ -258,7 +258,7 @@ async def test_a_second_signal_stops_at_once(
     tmp_path: Path, pipelines: Pipelines, url: str
 ) -> None:
     pipelines.drains = False
-    async with running(tmp_path, pipelines, "/srv/x.pipo") as (run, task):
+    async with running(tmp_path, pipelines, "/work/x.pipo") as (run, task):
         await run.until(lambda: run.says("Ctrl-C drains"))
         run.end.ask()
         await run.until(lambda: "POST /api/pipelines/x/stop" in pipelines.asked())
@@ -276,7 +276,7 @@ async def test_a_file_that_is_refused_stops_everything(
     refusal = (422, {"error": "does not pass", "code": "invalid_pipeline", "diagnostics": []})
     starts = iter([pipelines._start, lambda: refusal])
     pipelines.start_answer = lambda: next(starts)()  # type: ignore[no-untyped-call]
-    async with running(tmp_path, pipelines, "/srv/x.pipo", "/srv/y.pipo") as (run, task):
+    async with running(tmp_path, pipelines, "/work/x.pipo", "/work/y.pipo") as (run, task):
         with pytest.raises(BrokenFile, match="does not pass"):
             await task
         assert "POST /api/pipelines/x/stop" in pipelines.asked()
@@ -290,7 +290,7 @@ async def test_a_pipeline_that_was_resumed_first_is_taken_as_started(
 ) -> None:
     pipelines.states["x"] = "running"
     pipelines.start_answer = lambda: refusal
-    async with running(tmp_path, pipelines, "/srv/x.pipo") as (run, task):
+    async with running(tmp_path, pipelines, "/work/x.pipo") as (run, task):
         await run.until(lambda: run.says("Ctrl-C drains"))
         run.end.ask()
         await task
@@ -303,7 +303,7 @@ async def test_a_pipeline_that_is_being_resumed_is_waited_for(
 ) -> None:
     pipelines.states["x"] = state
     pipelines.start_answer = lambda: RUNS_ALREADY
-    async with running(tmp_path, pipelines, "/srv/x.pipo") as (run, task):
+    async with running(tmp_path, pipelines, "/work/x.pipo") as (run, task):
         await run.until(lambda: pipelines.asked().count("GET /api/pipelines") > 1)
         assert not run.says("Pipo is running")
         pipelines.states["x"] = "running"
@@ -317,7 +317,7 @@ async def test_a_resumed_pipeline_that_fails_in_its_start_refuses_the_run(
 ) -> None:
     pipelines.states["x"] = "failed"
     pipelines.start_answer = lambda: RUNS_ALREADY
-    async with running(tmp_path, pipelines, "/srv/x.pipo") as (_, task):
+    async with running(tmp_path, pipelines, "/work/x.pipo") as (_, task):
         with pytest.raises(InvalidState, match="already running"):
             await task
 
@@ -328,7 +328,7 @@ async def test_a_resumed_pipeline_whose_journal_cannot_be_read_yet_is_waited_for
     pipelines.states["x"] = "failed"
     pipelines.unread.add("x")
     pipelines.start_answer = lambda: RUNS_ALREADY
-    async with running(tmp_path, pipelines, "/srv/x.pipo") as (run, task):
+    async with running(tmp_path, pipelines, "/work/x.pipo") as (run, task):
         await run.until(lambda: pipelines.asked().count("GET /api/pipelines") > 1)
         pipelines.unread.clear()
         pipelines.states["x"] = "running"
@@ -355,7 +355,7 @@ async def test_the_end_during_the_start(
         raise AssertionError
 
     monkeypatch.setattr(stack, "ready", never)
-    async with running(tmp_path, pipelines, "/srv/x.pipo") as (run, task):
+    async with running(tmp_path, pipelines, "/work/x.pipo") as (run, task):
         await run.until(lambda: run.says("starting the gateway"))
         run.end.ask()
         await task
@@ -365,7 +365,7 @@ async def test_the_end_during_the_start(
 async def test_a_pipeline_that_is_half_started_is_drained_too(
     tmp_path: Path, pipelines: Pipelines, url: str
 ) -> None:
-    async with running(tmp_path, pipelines, "/srv/x.pipo", "/srv/y.pipo") as (run, task):
+    async with running(tmp_path, pipelines, "/work/x.pipo", "/work/y.pipo") as (run, task):
         loop = asyncio.get_running_loop()
 
         def starts() -> tuple[int, Any]:
@@ -388,7 +388,7 @@ async def test_a_stack_that_does_not_come_up(
         raise Unavailable("the runner ended with exit code 1 while the stack started")
 
     monkeypatch.setattr(stack, "ready", fails)
-    async with running(tmp_path, pipelines, "/srv/x.pipo") as (run, task):
+    async with running(tmp_path, pipelines, "/work/x.pipo") as (run, task):
         with pytest.raises(Unavailable, match="the runner ended"):
             await task
         assert run.children.told[0] == "stop"
@@ -442,7 +442,7 @@ async def test_a_pipeline_that_cannot_start_leaves_its_neighbours_running(
         return start()
 
     pipelines.start_answer = but_for_x
-    async with running(tmp_path, pipelines, "/srv/x.pipo", "/srv/y.pipo") as (run, task):
+    async with running(tmp_path, pipelines, "/work/x.pipo", "/work/y.pipo") as (run, task):
         await run.until(lambda: run.says("Pipo is running"))
         assert run.says("/work/x.pipo did not start")
         assert run.says("error: journal.db is damaged")
@@ -457,7 +457,7 @@ async def test_nothing_that_starts_is_a_failed_run(
 ) -> None:
     damaged = {"error": "journal.db is damaged", "hint": "", "code": "unavailable"}
     pipelines.start_answer = lambda: (503, damaged)
-    async with running(tmp_path, pipelines, "/srv/x.pipo", "/srv/y.pipo") as (_, task):
+    async with running(tmp_path, pipelines, "/work/x.pipo", "/work/y.pipo") as (_, task):
         with pytest.raises(PipoError, match="damaged"):
             await task
 
@@ -467,7 +467,7 @@ async def test_the_engines_end_drains_what_others_started_too(
     tmp_path: Path, pipelines: Pipelines, url: str, why: str
 ) -> None:
     """L025: every pipeline that the engine runs, not only those of this `pipo run`."""
-    async with running(tmp_path, pipelines, "/srv/x.pipo") as (run, task):
+    async with running(tmp_path, pipelines, "/work/x.pipo") as (run, task):
         await run.until(lambda: run.says("Ctrl-C drains"))
         assert run.life.said == ["ready"]
         run.home.pipeline("y").ensure()
@@ -486,10 +486,10 @@ async def test_detached_pipelines_stay_at_the_engines_end(
     tmp_path: Path, pipelines: Pipelines, url: str
 ) -> None:
     """L026."""
-    async with running(tmp_path, pipelines, "/srv/x.pipo") as (run, task):
+    async with running(tmp_path, pipelines, "/work/x.pipo") as (run, task):
         await run.until(lambda: run.says("Ctrl-C drains"))
         files = run.home.pipeline("y")
-        desired.write(files, Desired("running", "/srv/y.pipo", {"detached": True}))
+        desired.write(files, Desired("running", "/work/y.pipo", {"detached": True}))
         lease = Lease.acquire(files.lease, clock=SystemClock())
         run.life.over_.set_result("asked")
         await task
@@ -502,8 +502,8 @@ async def test_what_ran_detached_before_runs_on_after_it(
 ) -> None:
     pipelines.states["x"] = "running"
     pipelines.start_answer = lambda: (409, {"error": "runs", "code": "invalid_state"})
-    async with running(tmp_path, pipelines, "/srv/x.pipo") as (run, task):
-        wanted = Desired("running", "/srv/x.pipo", {"detached": True})
+    async with running(tmp_path, pipelines, "/work/x.pipo") as (run, task):
+        wanted = Desired("running", "/work/x.pipo", {"detached": True})
         desired.write(run.home.pipeline("x"), wanted)
         await run.until(lambda: run.says("Ctrl-C drains"))
         run.end.ask()

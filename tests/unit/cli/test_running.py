@@ -24,7 +24,7 @@ class Resuming:
 
     async def list_pipelines(self) -> pipo_pb2.ListPipelinesReply:
         state = self._states.pop(0) if len(self._states) > 1 else self._states[0]
-        one = pipo_pb2.PipelineInfo(name="x", file="/srv/x.pipo", state=state, pid=7)
+        one = pipo_pb2.PipelineInfo(name="x", file="/work/x.pipo", state=state, pid=7)
         return pipo_pb2.ListPipelinesReply(pipelines=[one])
 
 
@@ -38,7 +38,7 @@ async def started(host: Resuming, target: str, patience_s: float, **said: Any) -
     return await running._start(cast(Operations, host), request, patience_s)
 
 
-@pytest.mark.parametrize("target", ["x", "/srv/x.pipo"])
+@pytest.mark.parametrize("target", ["x", "/work/x.pipo"])
 async def test_what_the_host_resumed_counts_as_started(target: str) -> None:
     assert (
         await started(Resuming("backoff", "unreachable", "starting", "running"), target, 5.0)
