@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from pipo.clock import Clock
 from pipo.errors import NotFound, PipoError, Unavailable
-from pipo.home import Home, engine
+from pipo.home import Home, desired, engine
 from pipo_cli.gateway import Gateway
 from pipo_cli.threads import beside
 
@@ -18,7 +18,6 @@ POLL_S = 0.25
 SILENCE_S = 60.0
 NOW_TIMEOUT_S = 5.0
 TELL_EVERY_S = 5.0
-ENDED = frozenset({"stopped", "completed", "failed", "crashed"})
 # What it says of a process that holds its lease and does not answer: no word of a drain.
 MUTE = "unreachable"
 
@@ -95,7 +94,7 @@ class Draining:
             except PipoError as error:
                 self._screen.err(f"{name}: {error.message}")
                 return False
-            if entry.get("state") in ENDED:
+            if entry.get("state") in desired.ENDED:
                 return True
             if entry.get("state") != MUTE:
                 heard = now

@@ -13,8 +13,6 @@ from pipo.home.registry import Entry
 from pipo_runner.host.policy import GOES_ON, Action, Ending, Found
 
 _GIVEN_UP = frozenset({"crashed", "failed"})
-# The words of an end; a host that died before it could note one left another.
-_SETTLED = _GIVEN_UP | {"stopped", "completed"}
 
 # What another host supervises is left alone, so nothing more is read of it.
 CLAIMED = Found(
@@ -48,7 +46,7 @@ class Finding:
         """Its state, now that it neither runs nor is to run."""
         if self.ending is not None:
             return self.ending.kind
-        return self.wish.state if self.wish.state in _SETTLED else "stopped"
+        return self.wish.state if self.wish.state in desired.ENDED else "stopped"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +85,7 @@ async def look(home: Home, name: str, *, runner_id: str, last_word: LastWord) ->
     runner = wish.runner if wish and wish.runner else entry.runner if entry else ""
     wanted = wish.desired == "running" if wish else entry is not None
     given_up = wish is not None and wish.state in _GIVEN_UP
-    settled = wish is None or wish.state in {"", *_SETTLED}
+    settled = wish is None or wish.state in {"", *desired.ENDED}
     ending = None
     if (wanted or not settled) and not (live or given_up):
         ending = await last_word(files, 0)
@@ -127,7 +125,7 @@ def _meant(wish: Desired | None, entry: Entry | None, *, live: bool) -> Desired 
 
     The word of an end is that of an earlier run, where a process is alive.
     """
-    if wish is None or not live or wish.desired == "running" or wish.state not in _SETTLED:
+    if wish is None or not live or wish.desired == "running" or wish.state not in desired.ENDED:
         return wish
     if entry is None:
         return replace(wish, desired="running")

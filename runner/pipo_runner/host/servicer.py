@@ -91,7 +91,7 @@ def info_of(one: Supervised, entry: Entry | None) -> pipo_pb2.PipelineInfo:
         error=one.wish.error,
         runner=one.wish.runner,
         ttl=one.wish.options.get("ttl"),
-        detached=one.wish.options.get("detached") is True,
+        detached=one.wish.detached,
     )
     if entry is not None and one.runs:
         info.status = entry.status

@@ -148,7 +148,7 @@ class Supervised:
     @property
     def _detached(self) -> bool:
         """Whether it outlives its host (edge 447)."""
-        return self._out.outlived and self.wish.options.get("detached") is True
+        return self._out.outlived and self.wish.detached
 
     def _begin(self) -> None:
         self._life = asyncio.create_task(self._live(), name=f"life of {self.name}")
@@ -380,7 +380,7 @@ class Supervised:
         Raises: PipoError, if the home cannot be written; then nothing has changed.
         """
         await self._steady.wait()
-        if self.wish.options.get("detached"):
+        if self.wish.detached:
             options = {key: said for key, said in self.wish.options.items() if key != "detached"}
             self._say(options=options, state=self.state)
             _log.info("attached", action="pipeline.attach", pipeline=self.name)

@@ -403,7 +403,7 @@ class Access:
                     own.last_exit = wanted.last_exit
                 if own.detached:
                     # It knows how it was started; whoever attaches it afterwards tells its host.
-                    own.detached = wanted is None or wanted.options.get("detached") is True
+                    own.detached = wanted is None or wanted.detached
                 return own
             async with self._journals:
                 made = await stopped.info(self.home.pipeline(name), wanted, self._clock.now_ms())

@@ -10,14 +10,14 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from pipo.errors import InvalidState, PipoError, Unavailable
+from pipo.home.desired import ENDED
 from pipo.home.directory import Directory
 from pipo.rpc.connections import Connections, Peer
 from pipo.rpc.errors import Unanswered, calling
 
-# Supervision states in which a pipeline will soon be there, and those in which it will not.
+# Supervision states in which a pipeline will soon be there.
 COMING = frozenset({"starting", "backoff"})
 STOPPING = "stopping"
-ENDED = frozenset({"stopped", "completed", "failed", "crashed"})
 
 R = TypeVar("R")
 Call = Callable[[Peer], Awaitable[R]]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pipo.access.hosts import Hosts
-from pipo.access.routing import ENDED, Routing
+from pipo.access.routing import Routing
 from pipo.clock import Clock
 from pipo.home import Home, desired, leases, registry
 from pipo.home.directory import REREAD_S, Directory
@@ -128,9 +128,9 @@ def look(home: Home, name: str, *, supervised: bool) -> Seen:
     return Seen(
         alive=leases.holder(files.lease) is not None,
         supervised=supervised,
-        detached=wanted is not None and wanted.options.get("detached") is True,
+        detached=wanted is not None and wanted.detached,
         known=registry.read(home, name) is not None,
-        over=wanted is not None and wanted.state in ENDED,
+        over=wanted is not None and wanted.state in desired.ENDED,
     )
 
 

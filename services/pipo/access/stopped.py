@@ -93,7 +93,7 @@ async def info(
         made.restarts = len(wanted.restart_times)
         if wanted.desired == "running":
             # What it runs with, once it does.
-            made.detached = wanted.options.get("detached") is True
+            made.detached = wanted.detached
             if (ttl := wanted.options.get("ttl")) is not None:
                 made.ttl = ttl
         if wanted.last_exit is not None:

@@ -19,6 +19,8 @@ from pipo.home.paths import PipelineHome
 from pipo.telemetry.logs import logger
 
 _log = logger("home.desired")
+# A pipeline in such a state is not started again by anybody but a person.
+ENDED = frozenset({"stopped", "completed", "failed", "crashed"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,11 @@ class Desired:
     last_exit: str | None = None
     error: str | None = None
     runner: str = ""
+
+    @property
+    def detached(self) -> bool:
+        """Whether it was started to outlive the services that brought it up."""
+        return self.options.get("detached") is True
 
 
 def read(pipeline: PipelineHome) -> Desired | None:

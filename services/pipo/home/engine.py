@@ -23,15 +23,12 @@ from pathlib import Path
 
 from pipo.errors import Conflict, Forbidden, InvalidState
 from pipo.home import atomic, desired, leases, records, registry
-from pipo.home.desired import Desired
 from pipo.home.paths import Home, PipelineHome
 
 KIND = "engine"
 # The instance name of every service of an embedded stack; there is one such stack in a home.
 INSTANCE = "embedded"
 ASKED = signal.SIGUSR1
-# A pipeline that ended like this is not started again by anybody.
-_ENDED = frozenset({"crashed", "failed", "completed", "stopped"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +147,7 @@ def going(home: Home) -> Going:
         if claim is not None:
             runner = others.get((claim.host, claim.pid), INSTANCE)
         if runner not in others.values():
-            found[_says_detached(wanted)].append(name)
+            found[wanted is not None and wanted.detached].append(name)
     return Going(tuple(found[False]), tuple(found[True]))
 
 
@@ -161,7 +158,7 @@ def busy(home: Home) -> bool:
         if leases.holder(pipeline.lease) or leases.holder(pipeline.claim):
             return True
         wanted = desired.read(pipeline)
-        if wanted is not None and wanted.desired == "running" and wanted.state not in _ENDED:
+        if wanted is not None and wanted.desired == "running" and wanted.state not in desired.ENDED:
             return True
     return False
 
@@ -174,11 +171,8 @@ def living_detached(home: Home) -> tuple[str, ...]:
 
 def is_detached(pipeline: PipelineHome) -> bool:
     """Whether it was started to outlive the services that brought it up."""
-    return _says_detached(desired.read(pipeline))
-
-
-def _says_detached(wanted: Desired | None) -> bool:
-    return wanted is not None and bool(wanted.options.get("detached"))
+    wanted = desired.read(pipeline)
+    return wanted is not None and wanted.detached
 
 
 def _file(home: Home) -> Path:
