@@ -41,11 +41,14 @@ class Routing:
         self._directory.forget(name)
 
     async def peer(self, name: str) -> Peer:
-        """The process of a pipeline that must run.
+        """The process of a pipeline that must run, by the registry as it is at this moment.
 
+        Whoever was told that it has stopped must not be sent to the process that has left: its
+        silence would read as an operation that may have been done.
         Raises: NotFound; InvalidState, if it is stopped; Unavailable, while it starts or is
             out of reach.
         """
+        self._directory.doubt(name)
         self.require(name)
         peer = await self.running(name)
         if peer is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 import os
 from dataclasses import dataclass
 
@@ -50,6 +51,12 @@ class Directory:
     def forget(self, name: str) -> None:
         """The next look-up of `name` reads the registry: a call to it has failed."""
         self._seen.pop(name, None)
+
+    def doubt(self, name: str) -> None:
+        """The next look-up of `name` asks whether its file has changed, however lately one did."""
+        seen = self._seen.get(name)
+        if seen is not None:
+            seen.looked_at = -math.inf
 
     def exists(self, name: str) -> bool:
         """Whether the home knows `name`, running or not."""

@@ -14,6 +14,7 @@ from pipo.home import Home, desired
 from pipo.home.desired import Desired
 from pipo.home.leases import Lease
 from pipo.rpc.stubs import pipo_pb2
+from tests.unit.gateway.fake_pipeline import FakePipeline
 
 PUSH = pipo_pb2.PushRequest(pipeline="x", data=b"1")
 
@@ -99,6 +100,17 @@ async def test_a_process_that_is_on_its_way_out_is_stopping(
         await access.push(PUSH)
     assert refused.value.hint == "once it has stopped: pipo start x"
     assert (await access.get_pipeline("x")).state == "stopping"
+
+
+async def test_what_has_just_stopped_is_not_asked_once_more(home: Home, access: Access) -> None:
+    there = await FakePipeline("x").start(home)
+    resume = pipo_pb2.ResumeRequest(pipeline="x")
+    assert (await access.resume(resume)).already
+    # Within the half second for which the gateway goes by what it knows.
+    await there.stop()
+    with pytest.raises(InvalidState, match="is not running") as refused:
+        await access.resume(resume)
+    assert refused.value.hint == "start it with: pipo start x"
 
 
 async def test_reads_of_a_pipeline_that_never_ran_are_empty(home: Home, access: Access) -> None:

@@ -70,6 +70,21 @@ def test_an_answer_is_at_most_half_a_second_old_or_younger_after_a_failure(home:
     assert directory.entry("a") is None
 
 
+def test_who_doubts_an_answer_is_told_what_is_so_now(home: Home) -> None:
+    directory = Directory(home, StillClock())
+    registry.write(home, entry("a"))
+    first = directory.entry("a")
+    directory.doubt("a")
+    # The file is as it was, and is not read for that.
+    assert directory.entry("a") is first
+    registry.remove(home, "a")
+    assert directory.entry("a") is first
+    directory.doubt("a")
+    assert directory.entry("a") is None
+    directory.doubt("a")
+    directory.doubt("nobody")
+
+
 def test_an_unchanged_file_is_not_read_again(home: Home) -> None:
     clock = StillClock()
     directory = Directory(home, clock)
