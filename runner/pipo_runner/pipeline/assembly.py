@@ -24,6 +24,7 @@ from pipo_runner.pipeline.acks import Acks
 from pipo_runner.pipeline.admission import Admission
 from pipo_runner.pipeline.batching import Batches
 from pipo_runner.pipeline.body_budget import BodyBudget
+from pipo_runner.pipeline.dead_letters import DeadLetters
 from pipo_runner.pipeline.doubts import Doubts
 from pipo_runner.pipeline.downstream import Downstream
 from pipo_runner.pipeline.endings import Endings
@@ -34,7 +35,6 @@ from pipo_runner.pipeline.inbox import Inbox
 from pipo_runner.pipeline.intake import PipelineIntake
 from pipo_runner.pipeline.lifetime import NO_LIMITS, Lifetime, Limit, Terms
 from pipo_runner.pipeline.measures import Measures
-from pipo_runner.pipeline.operations import DeadLetters
 from pipo_runner.pipeline.orders import Orders
 from pipo_runner.pipeline.pausing import Pausing
 from pipo_runner.pipeline.places import Places

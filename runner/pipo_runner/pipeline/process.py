@@ -43,13 +43,13 @@ from pipo_runner.pipeline.assembly import (
 )
 from pipo_runner.pipeline.body_budget import BODIES_LIMIT, BodyBudget
 from pipo_runner.pipeline.closing import Closing, Standing
+from pipo_runner.pipeline.dead_letters import DeadLetters
 from pipo_runner.pipeline.downstream import Downstream
 from pipo_runner.pipeline.ends import End, Ends
 from pipo_runner.pipeline.ground import Ground
 from pipo_runner.pipeline.handing import HandOvers
 from pipo_runner.pipeline.http_door import HttpDoor
 from pipo_runner.pipeline.lifetime import terms_of
-from pipo_runner.pipeline.operations import DeadLetters
 from pipo_runner.pipeline.orders import Orders
 from pipo_runner.pipeline.pausing import MANUAL, REQUESTED
 from pipo_runner.pipeline.pushing import Pushes

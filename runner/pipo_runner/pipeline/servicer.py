@@ -18,10 +18,10 @@ from pipo.rpc import payloads, to_proto
 from pipo.rpc.stubs import checker_pb2, packet_pb2, pipeline_pb2, pipeline_pb2_grpc, pipo_pb2
 from pipo_runner.pipeline.acks import Acks
 from pipo_runner.pipeline.applying import Applying
+from pipo_runner.pipeline.dead_letters import DeadLetters
 from pipo_runner.pipeline.downstream import Downstream
 from pipo_runner.pipeline.handing import HandOvers
 from pipo_runner.pipeline.http_door import HttpDoor
-from pipo_runner.pipeline.operations import DeadLetters
 from pipo_runner.pipeline.pushing import Pushes
 from pipo_runner.pipeline.reruns import Reruns, Wanted, since_of
 from pipo_runner.pipeline.resolving import Resolutions

@@ -21,10 +21,10 @@ from pipo.rpc.server import RunningServer, serve
 from pipo.rpc.stubs import checker_pb2, pipeline_pb2, pipeline_pb2_grpc, pipo_pb2
 from pipo_runner.pipeline.acks import Acks
 from pipo_runner.pipeline.applying import Applied, Applying, FileWarning
+from pipo_runner.pipeline.dead_letters import DeadLetters
 from pipo_runner.pipeline.downstream import Downstream
 from pipo_runner.pipeline.handing import HandOvers
 from pipo_runner.pipeline.http_door import HttpDoor
-from pipo_runner.pipeline.operations import DeadLetters
 from pipo_runner.pipeline.pushing import Pushes
 from pipo_runner.pipeline.reruns import Reruns
 from pipo_runner.pipeline.resolving import Resolutions

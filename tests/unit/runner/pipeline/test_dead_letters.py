@@ -15,8 +15,8 @@ from pipo.journal.changes import Change, DeadLettered, PacketError, Started
 from pipo.journal.interventions import Purged
 from pipo.journal.sqlite_journal import SqliteJournal
 from pipo.payload import decode
-from pipo_runner.pipeline import operations
-from pipo_runner.pipeline.operations import Replays
+from pipo_runner.pipeline import dead_letters
+from pipo_runner.pipeline.dead_letters import Replays
 from pipo_runner.pipeline.orders import SkippedPacket
 from pipo_runner.pipeline.resuming import loader
 from pipo_runner.pipeline.units import Unit
@@ -186,7 +186,7 @@ async def test_a_list_with_a_bad_id_changes_nothing(queue: Queue) -> None:
 async def test_what_died_again_is_not_taken_twice_by_one_call(
     queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(operations, "GROUP_PACKETS_LIMIT", 1)
+    monkeypatch.setattr(dead_letters, "GROUP_PACKETS_LIMIT", 1)
     ids = await queue.dead(1, 2, 3)
     before = len(queue.rig.output.written)
     done = await queue.replay(every=True)
@@ -362,7 +362,7 @@ async def test_a_pipeline_that_ends_takes_nothing_up(queue: Queue) -> None:
 async def test_an_end_amid_all_leaves_the_rest_and_says_so(
     queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(operations, "GROUP_PACKETS_LIMIT", 1)
+    monkeypatch.setattr(dead_letters, "GROUP_PACKETS_LIMIT", 1)
     first, second = await queue.dead(1, 2)
     take_places = queue.rig.parts.admission.take_again
 
