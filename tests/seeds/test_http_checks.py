@@ -209,7 +209,7 @@ def test_a_proxy_that_answers_200_and_stores_nothing(stack: Stack, receiver: Rec
 def test_an_unreachable_receiver_is_named(stack: Stack) -> None:
     message = unverified(outcome(stack, "gone", {"n": 1}))
     assert message == (
-        "GET http://127.0.0.1:9/look: connection refused; "
+        "GET http://127.0.0.1:9/look failed: no connection: Connection refused; "
         "check that the receiver runs and the URL is right"
     )
 

@@ -238,7 +238,7 @@ def test_a_request_times_out_after_30_s(stack: Stack, receiver: Receiver) -> Non
     end = settled(stack, "hangs", id, deadline_s=90.0)
     assert end["state"] == "dead_lettered"
     assert end["error"]["message"] == (
-        f"POST {receiver.url}/hangs: no answer within 30 s (whether it was received is not known)"
+        f"POST {receiver.url}/hangs failed: no answer within 30 s (whether it was received is not known)"
     )
     assert 30_000 <= end["updated_at"] - end["received_at"] < 60_000
 

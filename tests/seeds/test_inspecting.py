@@ -40,11 +40,21 @@ input: { via: push }
 output: { from: input, to: file, with: { path: ./out/check.jsonl } }
 delivered: { check: line_contains, with: { value: never }, within: 3s }
 """,
+    # As printed, but for the port: nobody ever listens on this one.
+    "unheard": """\
+input: { via: push }
+output:
+  from: input
+  to: http
+  with: { url: "http://127.0.0.1:9/hook" }
+  on_error: { retry: 1, delay: 100ms }
+""",
 }
 FAILED_AT = {
     "retries": ("low", "node.failed", 3),
     "rule": ("output", "output.invalid", 1),
     "check": ("delivered", "delivery.unverified", 2),
+    "unheard": ("output", "output.failed", 2),
 }
 
 
@@ -122,6 +132,18 @@ def test_what_makes_a_dead_letter(stack: Stack, name: str) -> None:
     [line] = [line for line in listed.splitlines() if end["packet_id"] in line]
     assert f"{code}: " in line
     assert f"  {node}  " in line
+
+
+@pytest.mark.seed("R009", "R013")
+def test_a_refused_connection_reads_as_printed(stack: Stack) -> None:
+    id = push(stack, "unheard", {"msg": "yo"})
+    settled(stack, "unheard", id)
+    failed = r"POST http://127\.0\.0\.1:9/hook failed: .*\bConnection refused\b.*"
+    listed = stack.pipo("dlq", "unheard").stdout
+    assert re.search(rf"^{id}  output +2  v1   \d+s ago +output\.failed: {failed}$", listed, re.M)
+    story = stack.pipo("inspect", "unheard", id).stdout
+    assert re.search(rf"^ +retry 1: {failed} \(waited 100ms\)$", story, re.M), story
+    assert re.search(rf"^ +error output\.failed: {failed}$", story, re.M), story
 
 
 def test_listings_page_without_gaps(stack: Stack) -> None:

@@ -96,4 +96,4 @@ def test_a_late_answer_is_a_timeout_and_the_repeat_is_recognised(
     assert set(receiver.kept) == {*ids, *stack.sent["killed"], "o-0", "o-1"}  # type: ignore[attr-defined]
     assert receiver.effects == 6
     shown = stack.pipo("inspect", "late", ids[0]).stdout
-    assert f"POST {receiver.url}/late: no answer within 30 s" in shown
+    assert f"POST {receiver.url}/late failed: no answer within 30 s" in shown

@@ -131,7 +131,7 @@ def test_what_remains_is_useful(stack: Stack) -> None:
     }
     message = {name: error["message"] for name, error in told.items()}
     assert message["refused"].startswith(
-        "POST http://127.0.0.1:9/hook/***?token=***: connection refused"
+        "POST http://127.0.0.1:9/hook/***?token=*** failed: no connection: Connection refused"
     )
     assert told["refused"]["attempts"] == 2
     assert "/echo/***?token=*** answered 401: " in message["echoed"]
@@ -142,7 +142,7 @@ def test_what_remains_is_useful(stack: Stack) -> None:
     assert "lower" in message["template"]
     assert "GET http://127.0.0.1:" in message["followed"]
     assert "answered 401" in message["followed"]
-    assert "GET http://127.0.0.1:9/x/***?token=***: connection refused" in message["unfollowed"]
+    assert "GET http://127.0.0.1:9/x/***?token=*** failed: no connection: Connection refused" in message["unfollowed"]
     for name in ("message", "token"):
         assert message[name].startswith("sendMessage was answered 404: no /bot***/sendMessage here")
 

@@ -163,7 +163,7 @@ async def test_an_unreachable_receiver_is_an_error_that_says_so(checks: HttpChec
     found = await one(checks, follow_up(url))
     assert isinstance(found, CheckError)
     assert found.message == (
-        f"GET {url.replace('user:pw@', '')}: connection refused; "
+        f"GET {url.replace('user:pw@', '')} failed: no connection: Connection refused; "
         "check that the receiver runs and the URL is right"
     )
 
@@ -259,7 +259,7 @@ async def test_the_time_limit_is_that_of_all_redirects(
     receiver.script("/a", Reply(302, headers={"Location": "/a"}, delay_s=0.3))
     hurry(checks)
     told = why(await one(checks, follow_up(f"{receiver.url}/a")))
-    assert told == f"GET {receiver.url}/a: no answer within 0.5 s"
+    assert told == f"GET {receiver.url}/a failed: no answer within 0.5 s"
 
 
 async def test_one_question_is_asked_once_for_all(checks: HttpChecks, receiver: Receiver) -> None:

@@ -166,7 +166,7 @@ async def test_a_receiver_that_answers_too_late(output: HttpOutput, receiver: Re
     told = text_of(await send(output, f"{receiver.url}/x"))
     assert SHORT_S <= time.monotonic() - began < 30.0
     assert told == (
-        f"POST {receiver.url}/x: no answer within 0.5 s (whether it was received is not known)"
+        f"POST {receiver.url}/x failed: no answer within 0.5 s (whether it was received is not known)"
     )
     assert receiver.effects == 1
 
@@ -228,13 +228,14 @@ async def test_nobody_listens(output: HttpOutput) -> None:
         probe.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{probe.getsockname()[1]}/x"
     assert text_of(await send(output, url)) == (
-        f"POST {url}: connection refused (check that the receiver runs and the URL is right)"
+        f"POST {url} failed: no connection: Connection refused"
+        " (check that the receiver runs and the URL is right)"
     )
 
 
 async def test_a_name_that_is_not_known(output: HttpOutput) -> None:
     told = text_of(await send(output, "http://nobody.invalid/x"))
-    assert told.startswith("POST http://nobody.invalid/x: ")
+    assert told.startswith("POST http://nobody.invalid/x failed: ")
     assert "the name of the host is not known" in told or "no answer within" in told
 
 
@@ -258,7 +259,7 @@ async def test_who_answers_no_http(output: HttpOutput) -> None:
 
 async def test_who_speaks_no_tls(output: HttpOutput, receiver: Receiver) -> None:
     told = text_of(await send(output, f"https://127.0.0.1:{receiver.port}/x"))
-    assert told.startswith(f"POST https://127.0.0.1:{receiver.port}/x: no TLS connection: ")
+    assert told.startswith(f"POST https://127.0.0.1:{receiver.port}/x failed: no TLS connection: ")
 
 
 async def test_a_certificate_of_nobody(output: HttpOutput, tmp_path: Path) -> None:

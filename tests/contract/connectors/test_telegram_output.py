@@ -238,7 +238,9 @@ async def test_what_else_is_answered(send: Sending, api: Receiver, reply: Reply,
 async def test_an_unreachable_api_names_no_token(tmp_path: Path) -> None:
     bots = {"default": "main", "bots": {"main": {"token": TOKEN, "api": "http://127.0.0.1:9"}}}
     told = text_of(await Sending(tmp_path, bots)())
-    assert told.startswith("sendMessage at http://127.0.0.1:9: connection refused")
+    assert told.startswith(
+        "sendMessage at http://127.0.0.1:9 failed: no connection: Connection refused"
+    )
 
 
 @pytest.mark.parametrize("bots", [None, {}, {"bots": {"other": {"token": OTHER}}}])

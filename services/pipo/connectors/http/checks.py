@@ -123,7 +123,7 @@ class HttpChecks:
             async with asyncio.timeout(self._timeout_s):
                 return await self._asked(request, target)
         except TimeoutError as error:
-            late = f"{request.shown}: no answer within {self._timeout_s:g} s"
+            late = f"{request.shown} failed: no answer within {self._timeout_s:g} s"
             raise CheckError(late) from error
 
     async def _asked(self, request: Request, target: Target) -> Found:

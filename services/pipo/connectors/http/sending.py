@@ -131,7 +131,7 @@ class Sender:
 
     def _no_answer(self, request: Request, error: Exception) -> NoAnswer:
         why, hint = _explained(error, self._timeout_s)
-        return NoAnswer(f"{request.shown}: {why}", hint=hint)
+        return NoAnswer(f"{request.shown} failed: {why}", hint=hint)
 
 
 async def _read(response: aiohttp.ClientResponse, body: bytearray, limit: int) -> bool:
@@ -168,7 +168,8 @@ def _explained(error: Exception, timeout_s: float) -> tuple[str, str]:
         case aiohttp.ClientConnectorDNSError():
             return "the name of the host is not known", "check the URL and the name server"
         case aiohttp.ClientConnectorError():
-            return _reason(error.os_error), "check that the receiver runs and the URL is right"
+            reason = _reason(error.os_error)
+            return f"no connection: {reason}", "check that the receiver runs and the URL is right"
         case aiohttp.ServerDisconnectedError():
             return "the connection was closed without an answer", ""
         case aiohttp.ClientPayloadError():
@@ -184,5 +185,5 @@ def _explained(error: Exception, timeout_s: float) -> tuple[str, str]:
 def _reason(error: OSError) -> str:
     """The system's own words, without the address that Python puts around them."""
     if error.errno and not isinstance(error, ssl.SSLError):
-        return os.strerror(error.errno).lower()
+        return os.strerror(error.errno)
     return str(getattr(error, "reason", None) or type(error).__name__).replace("_", " ").lower()
