@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import msgspec
 
@@ -28,6 +29,9 @@ UNVERIFIED = "delivery.unverified"
 AWAITING_ACK = "delivery.awaiting_ack"
 # Events that tell why a unit goes no further, or not now.
 WITH_ERROR = {HELD, "packet.dead_lettered", "packet.dropped", "packet.escalated"}
+RESOLVED = "packet.resolved"
+# Events by which someone took a unit up again.
+TAKEN_UP = {RESOLVED, "dlq.replayed", "packet.rerun"}
 VERIFY = "$verify"
 SEEN = "seen "
 WITHHELD = (
@@ -73,7 +77,42 @@ def _unit(
 ) -> list[str]:
     """One packet's or copy's steps, with the one that is under way."""
     under_way = [] if state in SETTLED else _under_way(steps, events)
-    return _steps([*steps, *under_way], last_words, result, now_ms)
+    own_words = [_own_words(event) for event in _own_events(steps, events)]
+    told = [*zip(steps, own_words, strict=True), *((step, []) for step in under_way)]
+    return _steps(told, last_words, result, now_ms)
+
+
+def _own_events(
+    steps: Sequence[packet_pb2.Step], events: Sequence[packet_pb2.Event]
+) -> Iterable[packet_pb2.Event | None]:
+    """The event that each step is, behind those of its retries and notes."""
+    place = -1
+    for step in steps:
+        place += 1 + len(step.retries) + len(step.notes)
+        own = events[place] if place < len(events) else None
+        yield own if own is not None and own.type == step.event else None
+
+
+def _own_words(event: packet_pb2.Event | None) -> list[str]:
+    """Why a step was an end, or who took the unit up again: of each life, not only the last."""
+    if event is None or not event.HasField("detail"):
+        return []
+    detail = msgspec.json.decode(event.detail)
+    if event.type in WITH_ERROR:
+        return [_failure(detail)]
+    return [_taken_up(event.type, detail)] if event.type in TAKEN_UP else []
+
+
+def _failure(detail: dict[str, Any]) -> str:
+    error = detail.get("error", detail)
+    return f"error {error['code']}: {error['message']}"
+
+
+def _taken_up(type_: str, detail: dict[str, Any]) -> str:
+    """`retry by ada: provider back up`, `by ada`."""
+    action = f"{detail['action']} " if type_ == RESOLVED else ""
+    reason = f": {detail['reason']}" if detail.get("reason") else ""
+    return f"{action}by {detail['by']}{reason}"
 
 
 def _head(pipeline: str, packet: packet_pb2.Packet, now_ms: int, withheld: bool) -> list[str]:
@@ -149,21 +188,23 @@ def _last_words(events: Sequence[packet_pb2.Event]) -> list[str]:
     last = events[-1]
     detail = msgspec.json.decode(last.detail)
     if last.type in WITH_ERROR:
-        error = detail.get("error", detail)
-        what = "held" if last.type == HELD else "error"
-        return [f"{what} {error['code']}: {error['message']}"]
+        if last.type != HELD:
+            return [_failure(detail)]
+        error = detail["error"]
+        return [f"held {error['code']}: {error['message']}"]
     if last.type == DELIVERED and "evidence" in detail:
         return [f"{SEEN}{_shown(msgspec.json.encode(detail['evidence']))}"]
     return []
 
 
 def _steps(
-    steps: Sequence[packet_pb2.Step],
+    story: Sequence[tuple[packet_pb2.Step, list[str]]],
     last_words: Sequence[str],
     result: bytes | None,
     now_ms: int,
 ) -> list[str]:
     """A line for each step, with what belongs below it; `result` is that of the last write."""
+    steps = [step for step, _ in story]
     writes = [n for n, step in enumerate(steps) if step.event == WRITTEN]
     last_write = writes[-1] if writes and result is not None else None
     name_width = max((width(_name(s)) for s in steps), default=0)
@@ -171,9 +212,10 @@ def _steps(
     below = " " * (STEP_COLUMN + name_width)
     lines: list[str] = []
     told: list[str] = []
-    for n, step in enumerate(steps):
+    for n, (step, own_words) in enumerate(story):
         lines.append(_step(step, name_width, time_width))
         told = list(_below(step, now_ms))
+        told += [word for word in own_words if word not in told]
         if n == last_write and result is not None:
             told.append(f"result {_shown(result)}")
         lines += _indented(below, told)
@@ -233,6 +275,8 @@ def _note(note: packet_pb2.Event) -> Iterable[str]:
         yield f"error {detail['code']}: {detail['message']}"
         if detail.get("evidence") is not None:
             yield f"{SEEN}{_shown(msgspec.json.encode(detail['evidence']))}"
+    elif note.type == RESOLVED:
+        yield f"resolved: {_taken_up(note.type, detail)}"
     elif note.type == AWAITING_ACK:
         yield f"waits for an ack until {stamp(detail['deadline'])}"
     else:

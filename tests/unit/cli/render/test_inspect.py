@@ -135,6 +135,74 @@ def test_a_write_shows_its_result_and_a_check_that_failed_what_it_saw() -> None:
     ]
 
 
+@pytest.mark.seed("R013", "R047")
+def test_each_life_tells_its_end_and_who_took_it_up_again() -> None:
+    """What a packet went through before a replay or a decision is part of its full story."""
+    at = RECEIVED + 5
+
+    def step(event: str, **more: object) -> packet_pb2.Step:
+        return packet_pb2.Step(step="$output", event=event, at=at, ms=1, **more)  # type: ignore[arg-type]
+
+    def event(type_: str, detail: str) -> packet_pb2.Event:
+        return packet_pb2.Event(type=type_, node="output", at=at, detail=detail.encode())
+
+    def failure(message: str) -> str:
+        return f'{{"code":"output.failed","message":"{message}"}}'
+
+    def escalated(message: str) -> packet_pb2.Event:
+        return event("packet.escalated", f'{{"reason":"error","error":{failure(message)}}}')
+
+    resolved = '{"action":"%s","by":"ada","by_kind":"human","reason":%s}'
+    trace = packet_pb2.Trace(
+        packet=packet(
+            state="dead_lettered",
+            error=packet_pb2.PacketError(code="output.failed", message="three", attempts=1),
+        ),
+        steps=[
+            accepted(),
+            step(
+                "packet.dead_lettered",
+                retries=[packet_pb2.Retry(attempt=1, wait_ms=100, error="one")],
+            ),
+            step("dlq.replayed"),
+            step("packet.escalated"),
+            step("packet.resolved"),
+            step("packet.escalated"),
+            step(
+                "packet.dead_lettered",
+                notes=[event("packet.resolved", resolved % ("dead_letter", "null"))],
+            ),
+        ],
+        events=[
+            TAKEN_IN,
+            event("step.retry", '{"attempt":1,"wait":100.0,"error":"one"}'),
+            event("packet.dead_lettered", failure("one")),
+            event("dlq.replayed", f'{{"by":"bo","error":{failure("one")}}}'),
+            escalated("two"),
+            event("packet.resolved", resolved % ("retry", '"provider back up"')),
+            escalated("three"),
+            event("packet.resolved", resolved % ("dead_letter", "null")),
+            event("packet.dead_lettered", failure("three")),
+        ],
+    )
+    assert [line.strip() for line in story("s", trace, NOW)[5:]] == [
+        "21:13:48.268  output  dead-lettered   +1ms",
+        "retry 1: one (waited 100ms)",
+        "error output.failed: one",
+        "21:13:48.268  output  replayed        +1ms",
+        "by bo",
+        "21:13:48.268  output  escalated       +1ms",
+        "error output.failed: two",
+        "21:13:48.268  output  resolved        +1ms",
+        "retry by ada: provider back up",
+        "21:13:48.268  output  escalated       +1ms",
+        "error output.failed: three",
+        "21:13:48.268  output  dead-lettered   +1ms",
+        "resolved: dead_letter by ada",
+        "error output.failed: three",
+    ]
+
+
 TAKEN_IN = packet_pb2.Event(seq=1, type="packet.accepted", at=RECEIVED)
 
 
