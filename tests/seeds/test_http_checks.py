@@ -158,6 +158,11 @@ def test_each_look_times_out_after_5_s(stack: Stack, receiver: Receiver) -> None
     first, second = receiver.at("/hung/look")
     # The first one may be read late.
     assert 3.0 <= second.at - first.at < 30.0
+    # Pipo's own clock knows when it began.
+    receiver.script("/never/look", Reply(delay_s=60.0))
+    end = outcome(stack, "never", {"n": 1})
+    assert unverified(end) == f"GET {receiver.url}/never/look failed: no answer within 5 s"
+    assert 5000 <= end["updated_at"] - end["received_at"] < 30_000
 
 
 def test_a_slow_look_holds_up_no_other(stack: Stack, receiver: Receiver) -> None:
