@@ -5,6 +5,7 @@ R062 and R066 stand with the dead letters, R064 also with the functions.
 
 from __future__ import annotations
 
+import getpass
 import json
 import re
 import time
@@ -414,7 +415,9 @@ def test_packets_that_wait_for_someone(stack: Stack, receiver: Receiver) -> None
         "human",
         "retry",
     )
-    assert detail["by"] not in ("", "api")
+    assert detail["by"] == getpass.getuser()
+    story = said(stack, "inspect", name, ids[0])
+    assert f"retry by {detail['by']}: provider back up" in story
     told = json.loads(
         said(stack, "resolve", name, ids[2], "--action", "drop", "--by", "Ada", "--json")
     )
