@@ -54,7 +54,6 @@ from pipo.journal.changes import (
     Delivered,
     Unverified,
 )
-from pipo.journal.interventions import BY_CHARS
 from pipo.journal.outcomes import Acknowledged
 from pipo.journal.rows import Rows
 from pipo.journal.sheet import IllegalChange
@@ -62,6 +61,7 @@ from pipo.lang.durations import show
 from pipo.payload import encode
 from pipo_runner.pipeline.endings import Endings, Failed
 from pipo_runner.pipeline.failures import DataDamaged, Failure, packet_error
+from pipo_runner.pipeline.masking import signature
 from pipo_runner.pipeline.plan import EXTERNAL, Plan
 from pipo_runner.pipeline.scopes import Scopes
 from pipo_runner.pipeline.settling import Pending
@@ -73,8 +73,6 @@ GROUP_UNITS_LIMIT: Final = 256
 # Entries of the heap whose units are gone already, before it is made anew.
 STALE_LIMIT: Final = 1024
 NO_RESULT: Final = b"null"
-# Who acked, where nobody says so.
-BY_DEFAULT: Final = "api"
 
 # When it is due on the monotonic clock, a number that keeps heap entries apart, the unit.
 Entry = tuple[float, int, Unit]
@@ -235,7 +233,7 @@ class Acks:
         unit = self._pending.find(unit_id)
         if unit is None or not self._plan_of(unit.version).parks:
             return await self._look_up(unit_id)
-        return await self._take(unit, self._redact(by or BY_DEFAULT)[:BY_CHARS])
+        return await self._take(unit, signature(by, self._redact))
 
     async def _take(self, unit: Unit, by: str) -> Acknowledged:
         before = unit.acked_write_no, unit.ack_by

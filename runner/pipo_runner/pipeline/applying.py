@@ -29,13 +29,13 @@ from pipo.crashpoints import reach
 from pipo.errors import Forbidden, InvalidState, NotFound, PipoError, Unavailable
 from pipo.journal import versions
 from pipo.journal.changes import VersionApplied
-from pipo.journal.interventions import BY_CHARS, REASON_CHARS
+from pipo.journal.interventions import REASON_CHARS
 from pipo.lang import texts as files_of
 from pipo.lang.check import Source, parse
 from pipo.lang.model import Pipeline
 from pipo.lang.texts import Read, Texts
-from pipo_runner.pipeline.acks import BY_DEFAULT
 from pipo_runner.pipeline.live_changes import bound_keys
+from pipo_runner.pipeline.masking import signature
 from pipo_runner.pipeline.orders import Ledger
 from pipo_runner.pipeline.plan import Plan
 from pipo_runner.pipeline.unbuilt import refuse_unbuilt
@@ -235,7 +235,7 @@ class Applying:
 
     def _commit(self, edition: Edition, now: Edition, by: str, reason: str) -> asyncio.Future[None]:
         """On its way to the journal; in the turn that hears that it is there, it is in force."""
-        author = self._redact(by or BY_DEFAULT)[:BY_CHARS]
+        author = signature(by, self._redact)
         why = self._redact(reason)[:REASON_CHARS]
         at = self._clock.now_ms()
         landed: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -24,7 +24,6 @@ from pipo_runner.pipeline.acks import Acks
 from pipo_runner.pipeline.admission import Admission
 from pipo_runner.pipeline.batching import Batches
 from pipo_runner.pipeline.body_budget import BodyBudget
-from pipo_runner.pipeline.dead_letters import DeadLetters
 from pipo_runner.pipeline.doubts import Doubts
 from pipo_runner.pipeline.downstream import Downstream
 from pipo_runner.pipeline.endings import Endings
@@ -35,7 +34,6 @@ from pipo_runner.pipeline.inbox import Inbox
 from pipo_runner.pipeline.intake import PipelineIntake
 from pipo_runner.pipeline.lifetime import NO_LIMITS, Lifetime, Limit, Terms
 from pipo_runner.pipeline.measures import Measures
-from pipo_runner.pipeline.orders import Orders
 from pipo_runner.pipeline.pausing import Pausing
 from pipo_runner.pipeline.places import Places
 from pipo_runner.pipeline.plan import Plan
@@ -43,8 +41,6 @@ from pipo_runner.pipeline.preparing import Preparer
 from pipo_runner.pipeline.pushing import Pushes
 from pipo_runner.pipeline.rates import MinuteRate
 from pipo_runner.pipeline.rendering import Settings
-from pipo_runner.pipeline.reruns import Reruns
-from pipo_runner.pipeline.resolving import Resolutions
 from pipo_runner.pipeline.results import Results
 from pipo_runner.pipeline.scopes import Scopes
 from pipo_runner.pipeline.settling import Pending
@@ -313,84 +309,6 @@ def assemble(pipeline: Pipeline, around: Surroundings, recovery: Recovery) -> Pa
 def _accepted(journal: SqliteJournal) -> int:
     """How many packets were ever accepted: `stats.accepted` (decision 36)."""
     return journal.counters.get("all.accepted", 0)
-
-
-def dead_letters(
-    name: str,
-    around: Surroundings,
-    parts: Parts,
-    orders: Orders,
-    *,
-    prepare: Callable[[set[int]], Awaitable[None]],
-    may_replay: Callable[[], None],
-    may_purge: Callable[[], None],
-) -> DeadLetters:
-    """The dead-letter queue of the assembled parts; what it may do is the process's word."""
-    return DeadLetters(
-        name=name,
-        journal=around.journal,
-        plan_of=around.plans.of,
-        prepare=prepare,
-        may_replay=may_replay,
-        may_purge=may_purge,
-        pending=parts.pending,
-        take_places=parts.admission.take_again,
-        next_place=parts.intake.next_place,
-        enqueue=parts.executor.enqueue,
-        orders=orders,
-        clock=around.clock,
-        redact=around.redact,
-    )
-
-
-def resolutions(
-    name: str, around: Surroundings, parts: Parts, orders: Orders, *, may: Callable[[], None]
-) -> Resolutions:
-    """What decides over escalated units of the assembled parts."""
-
-    def agents_may() -> bool:
-        policy = around.plans.current().pipeline.agent
-        return policy is not None and policy.control
-
-    return Resolutions(
-        name=name,
-        journal=around.journal,
-        orders=orders,
-        may=may,
-        agents_may=agents_may,
-        pending=parts.pending,
-        next_place=parts.intake.next_place,
-        enqueue=parts.executor.enqueue,
-        clock=around.clock,
-        redact=around.redact,
-    )
-
-
-def reruns(
-    name: str,
-    around: Surroundings,
-    parts: Parts,
-    orders: Orders,
-    *,
-    prepare: Callable[[set[int]], Awaitable[None]],
-    may: Callable[[], None],
-) -> Reruns:
-    """What takes settled packets of the assembled parts up again."""
-    return Reruns(
-        name=name,
-        journal=around.journal,
-        orders=orders,
-        plans=around.plans,
-        manifests=connectors.manifests(),
-        prepare=prepare,
-        may=may,
-        pending=parts.pending,
-        take_places=parts.admission.take_again,
-        next_place=parts.intake.next_place,
-        enqueue=parts.executor.enqueue,
-        clock=around.clock,
-        redact=around.redact,
-    )
 
 
 def build_inputs(pipeline: Pipeline, around: Surroundings, context: InputContext) -> list[Input]:

@@ -27,10 +27,10 @@ from pipo.crashpoints import reach
 from pipo.errors import InvalidState, NotFound, PipoError
 from pipo.journal import units
 from pipo.journal.changes import DEAD_LETTERED
-from pipo.journal.interventions import BY_CHARS, Purged, Replayed
+from pipo.journal.interventions import Purged, Replayed
 from pipo.journal.states import LOOP_MAX, plain
 from pipo.journal.units import UnitStanding
-from pipo_runner.pipeline.acks import BY_DEFAULT
+from pipo_runner.pipeline.masking import signature
 from pipo_runner.pipeline.orders import (
     GROUP_PACKETS_LIMIT,
     LISTED_LIMIT,
@@ -38,13 +38,13 @@ from pipo_runner.pipeline.orders import (
     Ledger,
     MovedUnit,
     Orders,
+    Revived,
     SkippedPacket,
-    join,
+    WayBack,
     splits_of,
     taken_up,
 )
 from pipo_runner.pipeline.plan import Plan
-from pipo_runner.pipeline.settling import Pending, Split
 from pipo_runner.pipeline.units import OUTPUT, VERIFY, Unit
 
 # Where an error says it happened, for what resumes at the output.
@@ -98,22 +98,6 @@ class Asked:
             yield self.ids[start : start + size]
 
 
-@dataclass(frozen=True, slots=True)
-class Revived:
-    """One dead letter on its way back: its units, the splits that wait for them, its changes."""
-
-    packet_id: str
-    units: list[Unit]
-    splits: list[Split]
-    changes: list[Replayed]
-
-    def listed(self) -> ReplayedPacket:
-        """Where it went on: by now its units may have moved."""
-        return ReplayedPacket(
-            self.packet_id, [MovedUnit(one.unit, one.cursor) for one in self.changes]
-        )
-
-
 class DeadLetters:
     """The dead-letter queue of one pipeline.
 
@@ -130,11 +114,8 @@ class DeadLetters:
         prepare: Callable[[set[int]], Awaitable[None]],
         may_replay: Callable[[], None],
         may_purge: Callable[[], None],
-        pending: Pending,
-        take_places: Callable[[int], None],
-        next_place: Callable[[], int],
-        enqueue: Callable[[Unit], None],
         orders: Orders,
+        way_back: WayBack,
         clock: Clock,
         redact: Callable[[str], str],
     ) -> None:
@@ -144,11 +125,8 @@ class DeadLetters:
         self._prepare = prepare
         self._may_replay = may_replay
         self._may_purge = may_purge
-        self._pending = pending
-        self._take_places = take_places
-        self._next_place = next_place
-        self._enqueue = enqueue
         self._orders = orders
+        self._way_back = way_back
         self._clock = clock
         self._redact = redact
 
@@ -163,11 +141,11 @@ class DeadLetters:
         """
         self._may_replay()
         made, skipped = await self._owned(ids, every, by, self._replay_group)
-        return Replays(len(made), [one.listed() for one in made[:LISTED_LIMIT]], skipped)
+        return Replays(len(made), made[:LISTED_LIMIT], skipped)
 
     async def _replay_group(
         self, group: Sequence[str], asked: Asked, skipped: Skipped
-    ) -> list[Revived]:
+    ) -> list[ReplayedPacket]:
         self._may_replay()
         revived: list[Revived] = []
         for family in await self._dead(group, asked, skipped):
@@ -180,11 +158,13 @@ class DeadLetters:
                 raise self._stuck(family[0].id, reason)
         # A pipeline that began to end meanwhile takes nothing up any more.
         self._may_replay()
+        # Before the commit: after it they move.
+        listed = [_listed(one) for one in revived]
         reach("dlq.before_replay_commit")
         await self._orders.commit(
-            [change for one in revived for change in one.changes], lambda: self._take_up(revived)
+            [change for one in revived for change in one.changes], lambda: self._landed(revived)
         )
-        return revived
+        return listed
 
     async def _obstacle(self, family: Family) -> str | None:
         """Why a dead letter cannot run again on its version; None when it can (edge 262)."""
@@ -209,17 +189,15 @@ class DeadLetters:
 
     def _revived(self, family: Family, by: str) -> Revived:
         # Copies have the place of their packet.
-        place, at = self._next_place(), self._clock.now_ms()
+        place, at = self._way_back.next_place(), self._clock.now_ms()
         dead = _dead_leaves(family)
         moving = [_unit_of(unit, _cursor_of(unit), place) for unit in dead]
         changes = [Replayed(unit.id, unit.cursor, by, at, place) for unit in moving]
         return Revived(family[0].id, moving, splits_of(family, dead), changes)
 
-    def _take_up(self, revived: Sequence[Revived]) -> None:
+    def _landed(self, revived: Sequence[Revived]) -> None:
         reach("dlq.after_replay_commit")
-        self._take_places(len(revived))
-        for one in revived:
-            join(one.units, one.splits, self._pending, self._enqueue)
+        self._way_back.join(revived)
 
     # ── purge ────────────────────────────────────────────────────────────────
 
@@ -261,7 +239,7 @@ class DeadLetters:
         return made, skipped[:LISTED_LIMIT]
 
     async def _asked(self, ids: Sequence[str], every: bool, by: str) -> Asked:
-        by = self._redact(by or BY_DEFAULT)[:BY_CHARS]
+        by = signature(by, self._redact)
         if not every:
             return Asked(list(dict.fromkeys(ids)), by, None)
         died = await units.dead_letters(self._journal.rows)
@@ -333,6 +311,12 @@ class DeadLetters:
         if asked.died is not None and family[0].updated_at != asked.died[id_]:
             return InvalidState(f"{id_} died again meanwhile", hint=hint)
         return None
+
+
+def _listed(revived: Revived) -> ReplayedPacket:
+    return ReplayedPacket(
+        revived.packet_id, [MovedUnit(unit.id, unit.cursor) for unit in revived.units]
+    )
 
 
 # ── families, and what moves of them ─────────────────────────────────────────

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
+from pipo.journal.interventions import BY_CHARS
 from pipo.payload import decode, encode
 from pipo.telemetry.redaction import mapped
 
 Mask = Callable[[str], str]
 Note = tuple[str, Any]
+# Who it was, where nobody says so.
+BY_DEFAULT: Final = "api"
 
 
 def masked_json(raw: bytes, mask: Mask) -> bytes:
@@ -27,3 +30,8 @@ def masked_json(raw: bytes, mask: Mask) -> bytes:
 def masked_notes(notes: Sequence[Note], mask: Mask) -> tuple[Note, ...]:
     """A step's notes with every secret masked in their details."""
     return tuple((type_, mapped(detail, mask)) for type_, detail in notes)
+
+
+def signature(by: str, mask: Mask) -> str:
+    """Who asked, as the journal keeps it: masked before it is cut, and never empty."""
+    return mask(by or BY_DEFAULT)[:BY_CHARS]

@@ -63,6 +63,36 @@ class SkippedPacket:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class Revived:
+    """One packet on its way back: its units, the splits that wait for them, its changes."""
+
+    packet_id: str
+    units: Sequence[Unit]
+    splits: Sequence[Split]
+    changes: Sequence[Change]
+
+
+@dataclass(frozen=True, slots=True)
+class WayBack:
+    """Where what is taken up again joins what moves: the buffer, the pending ones, the queue."""
+
+    pending: Pending
+    take_places: Callable[[int], None]
+    next_place: Callable[[], int]
+    enqueue: Callable[[Unit], None]
+
+    def join(self, revived: Sequence[Revived]) -> None:
+        """These packets are pending and ready from now on."""
+        self.take_places(len(revived))
+        for packet in revived:
+            for split in packet.splits:
+                self.pending.add_split(split)
+            for unit in packet.units:
+                self.pending.add(unit)
+                self.enqueue(unit)
+
+
 class Orders:
     """Carries orders out, one group at a time."""
 
@@ -149,20 +179,6 @@ def taken_up(
         ack_by=unit.ack_by,
         upstream=None if unit.upstream is None else decode_own(unit.upstream),
     )
-
-
-def join(
-    moving: Sequence[Unit],
-    splits: Sequence[Split],
-    pending: Pending,
-    enqueue: Callable[[Unit], None],
-) -> None:
-    """What is taken up of one packet is pending and ready from now on."""
-    for split in splits:
-        pending.add_split(split)
-    for unit in moving:
-        pending.add(unit)
-        enqueue(unit)
 
 
 def splits_of(family: Family, moving: Sequence[UnitStanding]) -> list[Split]:

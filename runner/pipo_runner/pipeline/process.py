@@ -21,9 +21,7 @@ from pipo.home import Home, registry
 from pipo.home.config import Config
 from pipo.home.registry import Entry
 from pipo.journal import reads
-from pipo.journal.changes import (
-    RESTARTED,
-)
+from pipo.journal.changes import RESTARTED
 from pipo.journal.clean_up import CleanUp
 from pipo.journal.sqlite_journal import LISTENER_RAISED, SqliteJournal
 from pipo.rpc.server import RunningServer, serve
@@ -32,29 +30,18 @@ from pipo.telemetry.logs import logger, mask
 from pipo.telemetry.redaction import Redactor
 from pipo_runner.pipeline.acks import Acks
 from pipo_runner.pipeline.applying import Applying
-from pipo_runner.pipeline.assembly import (
-    Parts,
-    Surroundings,
-    assemble,
-    build_inputs,
-    dead_letters,
-    reruns,
-    resolutions,
-)
+from pipo_runner.pipeline.assembly import Parts, Surroundings, assemble, build_inputs
 from pipo_runner.pipeline.body_budget import BODIES_LIMIT, BodyBudget
 from pipo_runner.pipeline.closing import Closing, Standing
-from pipo_runner.pipeline.dead_letters import DeadLetters
 from pipo_runner.pipeline.downstream import Downstream
 from pipo_runner.pipeline.ends import End, Ends
 from pipo_runner.pipeline.ground import Ground
 from pipo_runner.pipeline.handing import HandOvers
 from pipo_runner.pipeline.http_door import HttpDoor
 from pipo_runner.pipeline.lifetime import terms_of
-from pipo_runner.pipeline.orders import Orders
+from pipo_runner.pipeline.operations import Operations, operations
 from pipo_runner.pipeline.pausing import MANUAL, REQUESTED
 from pipo_runner.pipeline.pushing import Pushes
-from pipo_runner.pipeline.reruns import Reruns
-from pipo_runner.pipeline.resolving import Resolutions
 from pipo_runner.pipeline.resuming import loader, take_up
 from pipo_runner.pipeline.servicer import PipelineServicer
 from pipo_runner.pipeline.tidying import Tidying
@@ -68,9 +55,7 @@ class PipelineProcess:
     """A pipeline that runs. Use: `start`, then `run_to_end`."""
 
     parts: Parts
-    dead_letters: DeadLetters
-    reruns: Reruns
-    resolutions: Resolutions
+    operations: Operations
     applying: Applying
 
     def __init__(
@@ -125,8 +110,8 @@ class PipelineProcess:
         left, 5 server, 6 the lifetime, 7 inputs, 8 registry; only then are packets taken.
         Raises: PipoError for whatever the pipeline's author or operator can mend.
         """
-        self._redactor = redactor = Redactor()
-        mask(redactor)
+        self._redactor = Redactor()
+        mask(self._redactor)
         self._ground = ground = Ground(
             self.name,
             self._definition,
@@ -134,88 +119,40 @@ class PipelineProcess:
             config=self._config,
             clock=self._clock,
             journal=self._journal,
-            redactor=redactor,
+            redactor=self._redactor,
             log=self._connector_log,
         )
         recovery = await self._journal.recover()
         await ground.open(recovery, at=self._started_at, ttl=self._ttl)
-        pipeline = ground.plans.current().pipeline
-        around = Surroundings(
-            journal=self._journal,
-            scopes=ground.scopes,
-            plans=ground.plans,
-            output_of=ground.outputs.of,
-            timers=self._timers,
-            clock=self._clock,
-            context=ground.context(),
-            redact=redactor.text,
-            load=loader(self._journal),
-            budget=self._budget,
-            terms=terms_of(pipeline.lifetime, self._ttl),
+        around = self._surroundings()
+        self.parts = parts = assemble(ground.plans.current().pipeline, around, recovery)
+        self.operations = operations(
+            self.name, around, parts, prepare=ground.prepare, may=self._must_run
         )
-        self.parts = assemble(pipeline, around, recovery)
-        orders = Orders(self._journal, self._timers)
-        self.dead_letters = dead_letters(
-            self.name,
-            around,
-            self.parts,
-            orders,
-            prepare=ground.prepare,
-            may_replay=lambda: self._must_run("replay"),
-            may_purge=lambda: self._must_run("purge", draining=True),
-        )
-        self.reruns = reruns(
-            self.name,
-            around,
-            self.parts,
-            orders,
-            prepare=ground.prepare,
-            may=lambda: self._must_run("rerun"),
-        )
-        self.resolutions = resolutions(
-            self.name, around, self.parts, orders, may=lambda: self._must_run("resolve")
-        )
-        self.applying = Applying(
-            name=self.name,
-            file=self._definition.file,
-            journal=self._journal,
-            plans=ground.plans,
-            manifests=connectors.manifests(),
-            may=self._must_run,
-            make_ready=ground.make_ready,
-            in_force=self._in_force,
-            clock=self._clock,
-            redact=redactor.text,
-            uploaded_code=self._config.allow_uploaded_code,
-            on_disk=self._definition.on_disk,
-        )
-        self.parts.endings.on_halt = self._closing.halt
-        self.parts.pausing.on_pause.append(self._register_later)
-        self.parts.pausing.on_resume.append(self._register_later)
-        rows = await take_up(recovery.units, around, self.parts)
+        self.applying = self._applying()
+        self._listen()
+        rows = await take_up(recovery.units, around, parts)
         self._server = await serve(
             PipelineServicer(self),
             bind=self._spec.bind,
             port=0,
             internal_token=self._token,
-            redact=redactor.text,
+            redact=self._redactor.text,
         )
         self._address = f"{self._spec.advertise}:{self._server.port}"
-        await self.parts.statistics.recall()
-        self.parts.lifetime.on_over = self._closing.lifetime_over
-        self.parts.lifetime.begin(
+        await parts.statistics.recall()
+        parts.lifetime.begin(
             anchor_ms=recovery.ttl_anchor or self._started_at, reached=recovery.lifetime_over
         )
         await self._open_inputs(around)
         self._ends.move_to("active")
-        if self.parts.stalling is not None:
-            self.parts.stalling.on_change.append(self._register_later)
-            self.parts.stalling.begin()
+        if parts.stalling is not None:
+            parts.stalling.begin()
         self._register()
-        self.parts.admission.open()
+        parts.admission.open()
         if self._ends.works:
             # A check that was taken up may have halted the run before it began.
-            self.parts.executor.open()
+            parts.executor.open()
         self._journal.failed.add_done_callback(self._journal_failed)
         collector.calm()
         self._tidying.begin()
@@ -230,6 +167,48 @@ class PipelineProcess:
             address=self._address,
         )
         return self._address
+
+    def _surroundings(self) -> Surroundings:
+        ground = self._ground
+        return Surroundings(
+            journal=self._journal,
+            scopes=ground.scopes,
+            plans=ground.plans,
+            output_of=ground.outputs.of,
+            timers=self._timers,
+            clock=self._clock,
+            context=ground.context(),
+            redact=self._redactor.text,
+            load=loader(self._journal),
+            budget=self._budget,
+            terms=terms_of(ground.plans.current().pipeline.lifetime, self._ttl),
+        )
+
+    def _applying(self) -> Applying:
+        return Applying(
+            name=self.name,
+            file=self._definition.file,
+            journal=self._journal,
+            plans=self._ground.plans,
+            manifests=connectors.manifests(),
+            may=self._must_run,
+            make_ready=self._ground.make_ready,
+            in_force=self._in_force,
+            clock=self._clock,
+            redact=self._redactor.text,
+            uploaded_code=self._config.allow_uploaded_code,
+            on_disk=self._definition.on_disk,
+        )
+
+    def _listen(self) -> None:
+        """Hears of what ends the run, and of what its registry entry tells."""
+        parts = self.parts
+        parts.endings.on_halt = self._closing.halt
+        parts.lifetime.on_over = self._closing.lifetime_over
+        parts.pausing.on_pause.append(self._register_later)
+        parts.pausing.on_resume.append(self._register_later)
+        if parts.stalling is not None:
+            parts.stalling.on_change.append(self._register_later)
 
     def _connector_log(self, level: str, message: str, **keys: Any) -> None:
         getattr(self._log, level)(message, **keys)

@@ -29,11 +29,11 @@ from pipo.crashpoints import reach
 from pipo.errors import BadRequest, InvalidState, NotFound, PipoError
 from pipo.journal import reruns, units
 from pipo.journal.changes import DELIVERED, ESCALATED, FILTERED
-from pipo.journal.interventions import BY_CHARS, Rerun
+from pipo.journal.interventions import Rerun
 from pipo.journal.reruns import Candidate
 from pipo.journal.states import DEAD_LETTERED
 from pipo.lang import durations
-from pipo_runner.pipeline.acks import BY_DEFAULT
+from pipo_runner.pipeline.masking import signature
 from pipo_runner.pipeline.orders import (
     GROUP_PACKETS_LIMIT,
     LISTED_LIMIT,
@@ -41,15 +41,14 @@ from pipo_runner.pipeline.orders import (
     Ledger,
     MovedUnit,
     Orders,
+    Revived,
     SkippedPacket,
-    join,
+    WayBack,
     splits_of,
     taken_up,
 )
 from pipo_runner.pipeline.rerun_path import OUTPUT, RerunStep, path
-from pipo_runner.pipeline.settling import Pending, Split
 from pipo_runner.pipeline.units import OUTPUT as AT_OUTPUT
-from pipo_runner.pipeline.units import Unit
 from pipo_runner.pipeline.versions import Plans
 
 GROUP_BYTES_LIMIT: Final = 16 * 1024 * 1024
@@ -110,16 +109,6 @@ class Planned:
     broken: Mapping[int, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Revived:
-    """One packet on its way back: its units, the splits that wait for them, its changes."""
-
-    packet_id: str
-    units: list[Unit]
-    splits: list[Split]
-    changes: list[Rerun]
-
-
 class Reruns:
     """`may` raises while the pipeline is in no state for it; `prepare` makes plans and outputs
     of older versions ready, and raises where one cannot be."""
@@ -134,10 +123,7 @@ class Reruns:
         manifests: Mapping[str, Manifest],
         prepare: Callable[[set[int]], Awaitable[None]],
         may: Callable[[], None],
-        pending: Pending,
-        take_places: Callable[[int], None],
-        next_place: Callable[[], int],
-        enqueue: Callable[[Unit], None],
+        way_back: WayBack,
         clock: Clock,
         redact: Callable[[str], str],
     ) -> None:
@@ -148,10 +134,7 @@ class Reruns:
         self._manifests = manifests
         self._prepare = prepare
         self._may = may
-        self._pending = pending
-        self._take_places = take_places
-        self._next_place = next_place
-        self._enqueue = enqueue
+        self._way_back = way_back
         self._clock = clock
         self._redact = redact
 
@@ -163,7 +146,7 @@ class Reruns:
             or more, and then none is rerun; Unavailable, when too many wait for the journal.
         """
         self._may()
-        wanted = replace(wanted, by=self._redact(wanted.by or BY_DEFAULT)[:BY_CHARS])
+        wanted = replace(wanted, by=signature(wanted.by, self._redact))
         return await self._orders.carry_out(self._all_of_it(wanted, dry), name="rerun")
 
     async def _all_of_it(self, wanted: Wanted, dry: bool) -> Answer:
@@ -326,7 +309,7 @@ class Reruns:
         wanted: Wanted,
     ) -> Revived:
         # Copies have the place of their packet.
-        place, at = self._next_place(), self._clock.now_ms()
+        place, at = self._way_back.next_place(), self._clock.now_ms()
         standing = {unit.id: unit for unit in family}
         moving = [standing[unit.id] for unit in candidate.reached]
         return Revived(
@@ -359,9 +342,7 @@ class Reruns:
 
     def _landed(self, revived: Sequence[Revived]) -> None:
         reach("rerun.after_commit")
-        self._take_places(len(revived))
-        for one in revived:
-            join(one.units, one.splits, self._pending, self._enqueue)
+        self._way_back.join(revived)
 
 
 def since_of(text: str) -> float | None:

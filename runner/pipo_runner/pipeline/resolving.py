@@ -20,13 +20,12 @@ from pipo.crashpoints import reach
 from pipo.errors import InvalidState, NotFound, PipoError
 from pipo.journal import units
 from pipo.journal.changes import DEAD_LETTERED, ESCALATED, FILTERED
-from pipo.journal.interventions import BY_CHARS, Resolved
+from pipo.journal.interventions import Resolved
 from pipo.journal.states import BRANCHED, DROP, LOOP_MAX, RETRY, state_at
 from pipo.journal.units import UnitStanding
-from pipo_runner.pipeline.acks import BY_DEFAULT
-from pipo_runner.pipeline.orders import Ledger, Orders
-from pipo_runner.pipeline.settling import Pending
-from pipo_runner.pipeline.units import OUTPUT, Unit
+from pipo_runner.pipeline.masking import signature
+from pipo_runner.pipeline.orders import Ledger, Orders, WayBack
+from pipo_runner.pipeline.units import OUTPUT
 
 HUMAN: Final = "human"
 AGENT: Final = "agent"
@@ -71,9 +70,7 @@ class Resolutions:
         orders: Orders,
         may: Callable[[], None],
         agents_may: Callable[[], bool],
-        pending: Pending,
-        next_place: Callable[[], int],
-        enqueue: Callable[[Unit], None],
+        way_back: WayBack,
         clock: Clock,
         redact: Callable[[str], str],
     ) -> None:
@@ -82,9 +79,7 @@ class Resolutions:
         self._orders = orders
         self._may = may
         self._agents_may = agents_may
-        self._pending = pending
-        self._next_place = next_place
-        self._enqueue = enqueue
+        self._way_back = way_back
         self._clock = clock
         self._redact = redact
 
@@ -99,7 +94,7 @@ class Resolutions:
         """
         decision = Decision(
             cast(Action, action),
-            self._redact(by or BY_DEFAULT)[:BY_CHARS],
+            signature(by, self._redact),
             by_kind or HUMAN,
             self._redact(reason),
         )
@@ -141,7 +136,7 @@ class Resolutions:
             decision.by_kind,
             decision.reason,
             self._clock.now_ms(),
-            self._next_place() if decision.action == RETRY else None,
+            self._way_back.next_place() if decision.action == RETRY else None,
         )
 
     def _landed(self, waiting: Sequence[UnitStanding], changes: Sequence[Resolved]) -> None:
@@ -152,10 +147,12 @@ class Resolutions:
                 self._take_up(standing, change)
             else:
                 state = FILTERED if change.action == DROP else DEAD_LETTERED
-                self._pending.settled((standing.id,), Settlement(state, standing.error.message))
+                self._way_back.pending.settled(
+                    (standing.id,), Settlement(state, standing.error.message)
+                )
 
     def _take_up(self, standing: UnitStanding, change: Resolved) -> None:
-        unit = self._pending.back(standing.id)
+        unit = self._way_back.pending.back(standing.id)
         assert unit is not None, standing.id
         assert change.queue_seq is not None, standing.id
         assert standing.error is not None, standing.id
@@ -165,7 +162,7 @@ class Resolutions:
         if standing.error.code == LOOP_MAX:
             # Its passes count anew (edge 133).
             unit.iteration = 0
-        self._enqueue(unit)
+        self._way_back.enqueue(unit)
 
     async def _refusal(
         self, id_: str, unit: UnitStanding | None, decision: Decision

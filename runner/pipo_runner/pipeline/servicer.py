@@ -18,13 +18,12 @@ from pipo.rpc import payloads, to_proto
 from pipo.rpc.stubs import checker_pb2, packet_pb2, pipeline_pb2, pipeline_pb2_grpc, pipo_pb2
 from pipo_runner.pipeline.acks import Acks
 from pipo_runner.pipeline.applying import Applying
-from pipo_runner.pipeline.dead_letters import DeadLetters
 from pipo_runner.pipeline.downstream import Downstream
 from pipo_runner.pipeline.handing import HandOvers
 from pipo_runner.pipeline.http_door import HttpDoor
+from pipo_runner.pipeline.operations import Operations
 from pipo_runner.pipeline.pushing import Pushes
-from pipo_runner.pipeline.reruns import Reruns, Wanted, since_of
-from pipo_runner.pipeline.resolving import Resolutions
+from pipo_runner.pipeline.reruns import Wanted, since_of
 from pipo_runner.pipeline.verification import Verifications
 
 RUNNER = "runner"
@@ -55,13 +54,7 @@ class Process(Protocol):
     def acks(self) -> Acks: ...
 
     @property
-    def dead_letters(self) -> DeadLetters: ...
-
-    @property
-    def reruns(self) -> Reruns: ...
-
-    @property
-    def resolutions(self) -> Resolutions: ...
+    def operations(self) -> Operations: ...
 
     @property
     def applying(self) -> Applying: ...
@@ -199,7 +192,7 @@ class PipelineServicer(pipeline_pb2_grpc.PipelineServicer):
     async def Replay(
         self, request: pipo_pb2.ReplayRequest, context: grpc.aio.ServicerContext
     ) -> pipo_pb2.ReplayReply:
-        done = await self._process.dead_letters.replay(
+        done = await self._process.operations.dead_letters.replay(
             request.ids, every=request.all, by=request.by
         )
         return to_proto.message(pipo_pb2.ReplayReply, done)
@@ -207,7 +200,9 @@ class PipelineServicer(pipeline_pb2_grpc.PipelineServicer):
     async def Purge(
         self, request: pipo_pb2.PurgeRequest, context: grpc.aio.ServicerContext
     ) -> pipo_pb2.PurgeReply:
-        done = await self._process.dead_letters.purge(request.ids, every=request.all, by=request.by)
+        done = await self._process.operations.dead_letters.purge(
+            request.ids, every=request.all, by=request.by
+        )
         return to_proto.message(pipo_pb2.PurgeReply, done)
 
     async def Rerun(
@@ -222,13 +217,13 @@ class PipelineServicer(pipeline_pb2_grpc.PipelineServicer):
             request.current,
             request.by,
         )
-        done = await self._process.reruns.rerun(wanted, dry=request.dry)
+        done = await self._process.operations.reruns.rerun(wanted, dry=request.dry)
         return to_proto.message(pipo_pb2.RerunReply, done, **{"from": from_})
 
     async def Resolve(
         self, request: pipo_pb2.ResolveRequest, context: grpc.aio.ServicerContext
     ) -> pipo_pb2.ResolveReply:
-        done = await self._process.resolutions.resolve(
+        done = await self._process.operations.resolutions.resolve(
             request.ids or [request.packet_id],
             action=request.action,
             by=request.by,

@@ -32,16 +32,10 @@ from pipo.lang.model import Pipeline
 from pipo.lang.texts import Texts
 from pipo.payload import encode
 from pipo.telemetry.redaction import Redactor
-from pipo_runner.pipeline.assembly import (
-    Surroundings,
-    assemble,
-    dead_letters,
-    reruns,
-    resolutions,
-)
+from pipo_runner.pipeline.assembly import Surroundings, assemble
 from pipo_runner.pipeline.body_budget import BodyBudget
 from pipo_runner.pipeline.lifetime import terms_of
-from pipo_runner.pipeline.orders import Orders
+from pipo_runner.pipeline.operations import operations
 from pipo_runner.pipeline.scopes import Scopes
 from pipo_runner.pipeline.timers import Timers
 from pipo_runner.pipeline.units import UNLOADED, Unit
@@ -460,32 +454,14 @@ class Rig:
         """Why the pipeline's state allows no replay and no purge."""
         self.sources: dict[int, str] = {}
         """Texts of older versions, for what asks for them."""
-        self.orders = Orders(self.around.journal, self.timers)
-        self.dead_letters = dead_letters(
-            "people",
-            self.around,
-            self.parts,
-            self.orders,
-            prepare=self._prepare,
-            may_replay=self._may,
-            may_purge=self._may,
-        )
-        self.reruns = reruns(
-            "people",
-            self.around,
-            self.parts,
-            self.orders,
-            prepare=self._prepare,
-            may=self._may,
-        )
-        self.resolutions = resolutions(
-            "people", self.around, self.parts, self.orders, may=self._may
+        self.operations = operations(
+            "people", self.around, self.parts, prepare=self._prepare, may=self._may
         )
         if opened:
             self.parts.admission.open()
             self.parts.executor.open()
 
-    def _may(self) -> None:
+    def _may(self, what: str, *, draining: bool = False) -> None:
         if self.refuses is not None:
             raise self.refuses
 

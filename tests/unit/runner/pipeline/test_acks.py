@@ -21,8 +21,9 @@ from pipo.journal.recover import PendingUnit
 from pipo.journal.rows import Unreadable
 from pipo.journal.sqlite_journal import SqliteJournal
 from pipo.payload import encode
-from pipo_runner.pipeline.acks import BY_DEFAULT, GROUP_UNITS_LIMIT, STALE_LIMIT
+from pipo_runner.pipeline.acks import GROUP_UNITS_LIMIT, STALE_LIMIT
 from pipo_runner.pipeline.failures import DataDamaged
+from pipo_runner.pipeline.masking import BY_DEFAULT
 from pipo_runner.pipeline.resuming import take_up
 from pipo_runner.pipeline.units import UNLOADED, Unit
 from tests.unit.journal.conftest import open_quick

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -80,7 +81,7 @@ class Queue:
         return ids
 
     async def replay(self, *ids: str, every: bool = False, by: str = "ada") -> Replays:
-        return await self.rig.dead_letters.replay(ids, every=every, by=by)
+        return await self.rig.operations.dead_letters.replay(ids, every=every, by=by)
 
     async def state(self, id: str) -> str:
         found = await reads.standing_of(self.journal.rows, id)
@@ -340,7 +341,8 @@ async def test_a_loops_passes_count_anew(
         seen.append(unit.iteration)
         enqueue(unit)
 
-    monkeypatch.setattr(queue.rig.dead_letters, "_enqueue", look)
+    operation = queue.rig.operations.dead_letters
+    monkeypatch.setattr(operation, "_way_back", replace(operation._way_back, enqueue=look))
     await queue.replay(packet_id(1))
     assert seen == [0]
     await queue.rest()
@@ -355,7 +357,7 @@ async def test_a_pipeline_that_ends_takes_nothing_up(queue: Queue) -> None:
         with pytest.raises(InvalidState, match="people is draining"):
             await queue.replay(*(() if every else (id,)), every=every)
         with pytest.raises(InvalidState, match="people is draining"):
-            await queue.rig.dead_letters.purge([id], every=False, by="")
+            await queue.rig.operations.dead_letters.purge([id], every=False, by="")
     assert await queue.state(id) == "dead_lettered"
 
 
@@ -370,7 +372,8 @@ async def test_an_end_amid_all_leaves_the_rest_and_says_so(
         take_places(count)
         queue.rig.refuses = InvalidState("people is draining", hint="start it")
 
-    monkeypatch.setattr(queue.rig.dead_letters, "_take_places", end)
+    operation = queue.rig.operations.dead_letters
+    monkeypatch.setattr(operation, "_way_back", replace(operation._way_back, take_places=end))
     done = await queue.replay(every=True)
     assert [one.packet_id for one in done.packets] == [first]
     assert done.skipped == [SkippedPacket(second, "people is draining")]
@@ -385,7 +388,7 @@ async def test_answers_list_at_most_a_hundred_and_count_all(queue: Queue) -> Non
     queue.bad = set()
     done = await queue.replay(*(packet_id(n) for n in range(1, 151)))
     assert (done.replayed, len(done.packets)) == (150, 100)
-    purged = await queue.rig.dead_letters.purge([], every=True, by="ada")
+    purged = await queue.rig.operations.dead_letters.purge([], every=True, by="ada")
     assert (purged.purged, len(purged.packet_ids)) == (150, 100)
     assert purged.packet_ids[0] == packet_id(151)
     await queue.rest()
@@ -440,7 +443,7 @@ async def test_a_version_is_made_ready_by_one_call_at_a_time(
         await quiet()
         inside -= 1
 
-    monkeypatch.setattr(queue.rig.dead_letters, "_prepare", prepare)
+    monkeypatch.setattr(queue.rig.operations.dead_letters, "_prepare", prepare)
     await asyncio.gather(*(queue.replay(id) for id in ids))
     assert most == 1
     await queue.rest()
@@ -461,7 +464,7 @@ async def test_a_caller_that_goes_away_leaves_it_done(queue: Queue) -> None:
 async def test_who_did_it_is_kept_with_the_old_error(queue: Queue) -> None:
     one, two = await queue.dead(1, 2)
     await queue.replay(one, by="a" * 300)
-    await queue.rig.dead_letters.purge([two], every=False, by="")
+    await queue.rig.operations.dead_letters.purge([two], every=False, by="")
     page = await reads.events(queue.journal.rows, limit=1000)
     (replayed,) = (event for event in page.events if event.type == "dlq.replayed")
     (purged,) = (event for event in page.events if event.packet_id == two)
@@ -471,5 +474,5 @@ async def test_who_did_it_is_kept_with_the_old_error(queue: Queue) -> None:
     assert (told["by"], told["error"]["code"]) == ("a" * 200, "output.failed")
     assert decode(purged.detail)["by"] == "api"
     with pytest.raises(NotFound):
-        await queue.rig.dead_letters.purge([two], every=False, by="")
+        await queue.rig.operations.dead_letters.purge([two], every=False, by="")
     await queue.rest()

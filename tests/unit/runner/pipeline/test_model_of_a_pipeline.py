@@ -268,21 +268,21 @@ class APipeline(RuleBasedStateMachine):
         (choices[what % len(choices)] if choices else partial(self.pass_time, 700, doom))()
 
     def replay(self, ids: list[str], every: bool, doom: Doom | None) -> None:
-        call = self.pipeline.process.dead_letters.replay
+        call = self.pipeline.process.operations.dead_letters.replay
         answer = self.ask(lambda: call([] if every else ids, every=every, by="ada"), doom)
         if self.done_to(ids, answer, "dlq.replayed"):
             self.model.replay(ids)
         self.agree()
 
     def purge(self, ids: list[str], every: bool, doom: Doom | None) -> None:
-        call = self.pipeline.process.dead_letters.purge
+        call = self.pipeline.process.operations.dead_letters.purge
         answer = self.ask(lambda: call([] if every else ids, every=every, by="ada"), doom)
         if self.done_to(ids, answer, "dlq.purged"):
             self.model.purge(ids)
         self.agree()
 
     def resolve(self, ids: list[str], action: str, doom: Doom | None) -> None:
-        call = self.pipeline.process.resolutions.resolve
+        call = self.pipeline.process.operations.resolutions.resolve
         answer = self.ask(
             lambda: call(ids, action=action, by="ada", by_kind="human", reason="so"), doom
         )
@@ -297,7 +297,9 @@ class APipeline(RuleBasedStateMachine):
 
     def rerun(self, ids: list[str], node: str, every: bool, doom: Doom | None) -> None:
         wanted = Wanted(node, [] if every else ids, by="ada")
-        answer = self.ask(lambda: self.pipeline.process.reruns.rerun(wanted, dry=False), doom)
+        answer = self.ask(
+            lambda: self.pipeline.process.operations.reruns.rerun(wanted, dry=False), doom
+        )
         assert answer is None or (not isinstance(answer, PipoError) and answer.rerun == len(ids))
         if self.done_to(ids, answer, "packet.rerun"):
             self.model.rerun(ids, node)
@@ -328,10 +330,10 @@ class APipeline(RuleBasedStateMachine):
 
         async def call() -> Any:
             if operation == "replay":
-                return await process.dead_letters.replay(ids, every=False, by="ada")
+                return await process.operations.dead_letters.replay(ids, every=False, by="ada")
             if operation == "purge":
-                return await process.dead_letters.purge(ids, every=False, by="ada")
-            return await process.resolutions.resolve(
+                return await process.operations.dead_letters.purge(ids, every=False, by="ada")
+            return await process.operations.resolutions.resolve(
                 ids, action="retry", by="ada", by_kind="human", reason=""
             )
 

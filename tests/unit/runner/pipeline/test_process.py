@@ -436,7 +436,7 @@ async def dead(house: House, output: FakeOutput) -> str:
 
 
 async def replay(house: House, packet: str) -> int:
-    done = await house.process.dead_letters.replay([packet], every=False, by="ada")
+    done = await house.process.operations.dead_letters.replay([packet], every=False, by="ada")
     return done.replayed
 
 
@@ -453,12 +453,12 @@ async def test_what_drains_purges_and_does_not_replay(house: House, output: Fake
             await replay(house, second)
         assert "once it has ended: pipo start people" in caught.value.hint
         await soon(lambda: process.status == "draining")
-    done = await process.dead_letters.purge([first], every=False, by="ada")
+    done = await process.operations.dead_letters.purge([first], every=False, by="ada")
     assert done.purged == 1
     output.let_go()
     assert await run == 0
     with pytest.raises(InvalidState, match="people is stopping"):
-        await process.dead_letters.purge([second], every=False, by="ada")
+        await process.operations.dead_letters.purge([second], every=False, by="ada")
     assert (await house.events()).count("dlq.purged") == 1
 
 

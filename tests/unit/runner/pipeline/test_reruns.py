@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +86,7 @@ class Line:
         return ids
 
     async def rerun(self, from_: str, *ids: str, dry: bool = False, **words: Any) -> Answer:
-        done = await self.rig.reruns.rerun(Wanted(from_, ids, **words), dry=dry)
+        done = await self.rig.operations.reruns.rerun(Wanted(from_, ids, **words), dry=dry)
         await self.rest()
         return done
 
@@ -283,9 +284,9 @@ async def test_what_still_moves_is_no_candidate(made: Make) -> None:
     (id,) = await line.push({"n": 1})
     await quiet()
     await line.journal.commit()
-    assert (await line.rig.reruns.rerun(Wanted("second"), dry=False)).rerun == 0
+    assert (await line.rig.operations.reruns.rerun(Wanted("second"), dry=False)).rerun == 0
     with pytest.raises(InvalidState, match="not delivered or filtered"):
-        await line.rig.reruns.rerun(Wanted("second", [id]), dry=False)
+        await line.rig.operations.reruns.rerun(Wanted("second", [id]), dry=False)
     line.rig.output.let_go()
     await line.rest()
     assert len(line.written) == 1
@@ -347,7 +348,7 @@ async def test_a_version_that_does_not_run_any_more_is_skipped(
         if 1 in versions:
             raise InvalidState("its secret is gone")
 
-    monkeypatch.setattr(line.rig.reruns, "_prepare", prepare)
+    monkeypatch.setattr(line.rig.operations.reruns, "_prepare", prepare)
     reason = "its version v1 does not run any more: its secret is gone"
     done = await line.rerun("second", last=5)
     assert ([p.packet_id for p in done.packets], done.skipped) == (
@@ -391,7 +392,7 @@ async def test_a_copy_that_dies_takes_its_packet_along(made: Make) -> None:
     line.bad = {f"{id}:a"}
     waiting: list[Any] = []
     line.rig.output.hold()
-    asked = asyncio.create_task(line.rig.reruns.rerun(Wanted("a", [id]), dry=False))
+    asked = asyncio.create_task(line.rig.operations.reruns.rerun(Wanted("a", [id]), dry=False))
     await asked
     waiting.append(asyncio.create_task(line.rig.parts.pending.wait(id, 60.0)))
     await quiet()
@@ -421,7 +422,7 @@ async def test_the_buffer_refuses_none_and_a_pause_holds_them(made: Make) -> Non
     await line.rig.parts.pausing.pause("manual")
     assert len(await line.push(*({"n": n} for n in range(5)))) == 4
     before = len(line.written)
-    done = await line.rig.reruns.rerun(Wanted("second"), dry=False)
+    done = await line.rig.operations.reruns.rerun(Wanted("second"), dry=False)
     assert done.rerun == 4
     assert [await line.state(id) for id in ids] == ["processing"] * 4
     assert (len(line.rig.parts.pending), line.journal.counters["now.processing"]) == (8, 4)
@@ -439,7 +440,7 @@ async def test_two_reruns_at_once_are_two_and_each_runs_once(made: Make) -> None
     (id,) = await line.settled({"n": 1})
     line.rig.output.hold()
     answers = await asyncio.gather(
-        *(line.rig.reruns.rerun(Wanted("second", [id]), dry=False) for _ in range(2)),
+        *(line.rig.operations.reruns.rerun(Wanted("second", [id]), dry=False) for _ in range(2)),
         return_exceptions=True,
     )
     line.rig.output.let_go()
@@ -498,7 +499,8 @@ async def test_many_go_in_groups_and_an_end_leaves_the_rest(
         take_places(count)
         line.rig.refuses = InvalidState("people is draining", hint="start it")
 
-    monkeypatch.setattr(line.rig.reruns, "_take_places", end)
+    operation = line.rig.operations.reruns
+    monkeypatch.setattr(operation, "_way_back", replace(operation._way_back, take_places=end))
     done = await line.rerun("second")
     assert [packet.packet_id for packet in done.packets] == [one]
     assert done.skipped == [SkippedPacket(two, "people is draining")]
@@ -542,7 +544,7 @@ async def test_a_packet_becomes_what_its_copies_become_now(made: Make) -> None:
     assert await line.state(id) == "delivered"
     await line.apply(ways.replace("KEPT", "false"), 2)
     await line.rig.parts.pausing.pause("manual")
-    await line.rig.reruns.rerun(Wanted("a", [id], current=True), dry=False)
+    await line.rig.operations.reruns.rerun(Wanted("a", [id], current=True), dry=False)
     waiting = asyncio.create_task(line.rig.parts.pending.wait(id, 60.0))
     await quiet()
     await line.rig.parts.pausing.resume()

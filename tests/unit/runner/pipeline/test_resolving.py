@@ -90,7 +90,7 @@ class Waiting:
 
     async def resolve(self, *ids: str, action: str = "retry", **words: str) -> Resolution:
         given = {"by": "ada", "by_kind": "", "reason": ""} | words
-        return await self.rig.resolutions.resolve(ids, action=action, **given)
+        return await self.rig.operations.resolutions.resolve(ids, action=action, **given)
 
     async def state(self, id: str) -> str:
         found = await reads.standing_of(self.journal.rows, id)
@@ -201,7 +201,7 @@ async def test_it_may_end(made: Make, action: str, state: str, event: str) -> No
     await waiting.rest()
     if action == "dead_letter":
         waiting.broken = False
-        replayed = await waiting.rig.dead_letters.replay([id], every=False, by="")
+        replayed = await waiting.rig.operations.dead_letters.replay([id], every=False, by="")
         assert replayed.packets[0].units[0].node == "second"
         await waiting.rest()
 
@@ -272,7 +272,7 @@ async def test_what_is_said_is_redacted_and_cut(tmp_path: Path) -> None:
     journal = open_quick(tmp_path / "people")
     await journal.commit(version(), Started(1, 0, AT))
     waiting = Waiting(journal, AT_NODE)
-    waiting.rig.resolutions._redact = lambda text: text.replace("hunter2", "[redacted]")
+    waiting.rig.operations.resolutions._redact = lambda text: text.replace("hunter2", "[redacted]")
     (id,) = await waiting.escalated({"n": 1})
     await waiting.resolve(id, action="drop", by="hunter2", reason="hunter2" + "r" * 3000)
     told = await waiting.told(id)

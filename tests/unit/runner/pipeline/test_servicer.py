@@ -21,13 +21,11 @@ from pipo.rpc.server import RunningServer, serve
 from pipo.rpc.stubs import checker_pb2, pipeline_pb2, pipeline_pb2_grpc, pipo_pb2
 from pipo_runner.pipeline.acks import Acks
 from pipo_runner.pipeline.applying import Applied, Applying, FileWarning
-from pipo_runner.pipeline.dead_letters import DeadLetters
 from pipo_runner.pipeline.downstream import Downstream
 from pipo_runner.pipeline.handing import HandOvers
 from pipo_runner.pipeline.http_door import HttpDoor
+from pipo_runner.pipeline.operations import Operations
 from pipo_runner.pipeline.pushing import Pushes
-from pipo_runner.pipeline.reruns import Reruns
-from pipo_runner.pipeline.resolving import Resolutions
 from pipo_runner.pipeline.servicer import PAGE_MAX, PipelineServicer, limit_of
 from pipo_runner.pipeline.verification import Verifications
 from tests.unit.journal.conftest import open_quick
@@ -77,16 +75,8 @@ class FakeProcess:
         return self.rig.parts.acks
 
     @property
-    def dead_letters(self) -> DeadLetters:
-        return self.rig.dead_letters
-
-    @property
-    def reruns(self) -> Reruns:
-        return self.rig.reruns
-
-    @property
-    def resolutions(self) -> Resolutions:
-        return self.rig.resolutions
+    def operations(self) -> Operations:
+        return self.rig.operations
 
     @property
     def applying(self) -> Applying:
@@ -258,7 +248,7 @@ async def test_dead_letters_are_listed_replayed_and_purged(stub: Any, process: F
     with pytest.raises(BadRequest, match="limit is 1001"), calling("people"):
         await stub.ListDeadLetters(pipo_pb2.ListDeadLettersRequest(limit=1001))
     queue = Rig(PLAIN, journal=process.source, opened=False)
-    process.rig.dead_letters = queue.dead_letters
+    process.rig.operations = queue.operations
     replayed = await stub.Replay(pipo_pb2.ReplayRequest(ids=[dead[0]], by="ada"))
     assert (replayed.replayed, replayed.packets[0].units[0].node) == (1, "$output")
     purged = await stub.Purge(pipo_pb2.PurgeRequest(all=True))
