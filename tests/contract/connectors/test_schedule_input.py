@@ -40,6 +40,7 @@ class Run:
         self.clock = JumpingClock()
         self.slept: list[float] = []
         self.logged: list[tuple[str, str, Any]] = []
+        self.keys: list[dict[str, Any]] = []
         self._left = waits
         self._done = asyncio.Event()
         context = input_context(intake, clock=self.clock, log=self._log)
@@ -47,6 +48,7 @@ class Run:
 
     def _log(self, level: str, message: str, **keys: Any) -> None:
         self.logged.append((level, message, keys.get("reason", keys.get("missed"))))
+        self.keys.append(keys)
 
     async def _pause(self, stop: asyncio.Event, seconds: float) -> bool:
         self._left -= 1
@@ -104,6 +106,29 @@ async def test_a_tick_that_is_not_taken_is_logged_and_dropped() -> None:
         ("warn", "tick skipped", "buffer full (2 packets pending)"),
         ("warn", "tick rejected", "too young"),
     ]
+
+
+async def test_what_happens_at_every_tick_is_counted_and_told_once_a_minute() -> None:
+    intake = FakeIntake(lambda arrival: "refuse")
+    run = Run(intake, spec(every="1s"), waits=150)
+    await run.until_it_waits()
+    # At the first, at the first after each minute, and the rest at the end.
+    assert [keys["ticks"] for keys in run.keys] == [1, 60, 60, 29]
+    assert len({keys["due"] for keys in run.keys}) == 4
+    assert {keys["reason"] for keys in run.keys} == {"buffer full (2 packets pending)"}
+
+
+async def test_ticks_missed_again_and_again_are_counted_too() -> None:
+    class Slow(FakeIntake):
+        async def take(self, arrivals: Sequence[Arrival]) -> list[Taken]:
+            run.clock.ms += 2
+            return await super().take(arrivals)
+
+    run = Run(Slow(), spec(every="1ms"), waits=300)
+    await run.until_it_waits()
+    first, rest = [keys["missed"] for keys in run.keys]
+    assert first < 5
+    assert rest > 300
 
 
 async def test_an_intake_that_fails_loses_one_tick() -> None:

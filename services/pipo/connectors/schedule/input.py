@@ -9,7 +9,7 @@ from typing import Any
 from pipo.clock import iso
 from pipo.connectors.contract import Arrival, Input, InputContext, InputSpec
 from pipo.connectors.formats import parse_pushed
-from pipo.connectors.schedule.ticking import Pause, Ticks, offer, stopped_within
+from pipo.connectors.schedule.ticking import Pause, Ticks, Untaken, offer, stopped_within
 from pipo.connectors.schedule.timetable import ByCron, Every, Timetable, period_ms_of
 from pipo.errors import BadRequest
 from pipo.lang.cron import BadCron, Cron
@@ -40,12 +40,12 @@ class _Schedule:
     def timetable(self) -> Timetable:
         return self._make(self._context)
 
-    async def tick(self, due_ms: int) -> None:
+    async def tick(self, due_ms: int) -> Untaken | None:
         """One packet, by the time it was due (edge 43)."""
         due = iso(due_ms)
         # A copy: what a step does to one packet must not show in the next.
         arrival = Arrival(self.name, deepcopy(self._payload), "schedule", due)
-        await offer(self._context, arrival, due)
+        return await offer(self._context, arrival, due)
 
 
 def _timetable_of(spec: InputSpec) -> Callable[[Any], Timetable]:

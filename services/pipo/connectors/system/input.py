@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from pipo.clock import iso
 from pipo.connectors.contract import Arrival, Input, InputContext, InputSpec
-from pipo.connectors.schedule.ticking import Pause, Ticks, offer, stopped_within
+from pipo.connectors.schedule.ticking import Pause, Ticks, Untaken, offer, stopped_within
 from pipo.connectors.schedule.timetable import Every, Timetable, period_ms_of
 from pipo.connectors.system.manifest import METRICS
 from pipo.connectors.system.readings import Machine
@@ -79,7 +79,7 @@ class _Sampler:
         self._machine.begin()
         return Every(self._period_ms, self._context.clock)
 
-    async def tick(self, due_ms: int) -> None:
+    async def tick(self, due_ms: int) -> Untaken | None:
         """One sample, by the time it was taken (edge 52)."""
         # One that came too late is of the past.
         if self._reading is None or self._reading.done():
@@ -89,14 +89,14 @@ class _Sampler:
                 sample, missing = await asyncio.shield(self._reading)
         except TimeoutError:
             self._log("sample lost: the machine does not answer", "sample_lost", due=iso(due_ms))
-            return
+            return None
         for metric, reason in missing.items():
             if metric not in self._missing:
                 told = "a metric cannot be read; it is null"
                 self._log(told, "metric_missing", metric=metric, reason=reason)
         self._missing = missing.keys()
         arrival = Arrival(self.name, sample, "system", sample["sampled_at"])
-        await offer(self._context, arrival, iso(due_ms))
+        return await offer(self._context, arrival, iso(due_ms))
 
     def _log(self, message: str, action: str, **keys: str) -> None:
         self._context.log("warn", message, action=action, input=self.name, **keys)
