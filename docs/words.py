@@ -105,6 +105,8 @@ def _limits(made: Schema) -> Iterator[str]:
         yield "not empty"
     if made.get("maxLength"):
         yield f"at most {made['maxLength']} characters"
+    if made.get("x-least"):
+        yield f"at least {made['x-least']}"
     if made.get("uniqueItems"):
         yield "each once"
     pattern = made.get("pattern", DURATION)

@@ -94,9 +94,10 @@ def choices(description: str, *values: str, default: list[str]) -> Property:
     return _property({"type": "array", "items": items, "uniqueItems": True}, description, default)
 
 
-def duration(description: str, *, default: Any = _NO_DEFAULT) -> Property:
-    """A duration such as `250ms`, `1.5h`."""
-    return literal(description, default=default, pattern=DURATION)
+def duration(description: str, *, default: Any = _NO_DEFAULT, least: str | None = None) -> Property:
+    """A duration such as `250ms`, `1.5h`, not shorter than `least`."""
+    limits = {"x-least": least} if least else {}
+    return literal(description, default=default, pattern=DURATION, **limits)
 
 
 def integer(description: str, *, default: Any = _NO_DEFAULT, **limits: Any) -> Property:

@@ -55,7 +55,7 @@ _ALL: Final = (
     Code("P038", "error", "A schedule has both or neither of `cron` and `every`, or one that cannot be read.", "Give one of them: five fields in UTC (or `timezone`), or a duration."),
     Code("P039", "warning", "Two pipelines listen on one port.", "Give each its own; they cannot run at the same time."),
     Code("P040", "error", "An expression or template does not parse.", "The place inside the text is where reading stopped."),
-    Code("P041", "error", "A variable does not exist here.", "Take one that the hint lists."),
+    Code("P041", "error", "A variable does not exist here, or never holds what is asked of it.", "Take one that the hint lists."),
     Code("P050", "warning", "A secret seems to be written in the file.", "Declare it under `secrets` and write `${secrets.<name>}`."),
     Code("P051", "error", "A secret is used outside `with`.", "Expressions and messages never see secrets; hand the value to a connector, in its `with`."),
     Code("P052", "error", "Code from a template that nobody trusted, or that was edited since.", "Read it, then run `pipo trust`."),

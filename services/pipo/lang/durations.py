@@ -34,6 +34,12 @@ def is_too_long(text: str) -> bool:
     return found is not None and float(found[1]) * _UNITS_MS[found[2]] > parse(LONGEST)
 
 
+def is_shorter(text: str, least: str) -> bool:
+    """Whether a text is a duration, and a shorter one than `least`."""
+    found = _DURATION.fullmatch(text)
+    return found is not None and float(found[1]) * _UNITS_MS[found[2]] < parse(least)
+
+
 def show(span_ms: float) -> str:
     """A duration for a person: `12ms`, `1.5s`, `1m01s`, `1h02m`; cut, never rounded up.
 

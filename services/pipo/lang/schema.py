@@ -45,8 +45,10 @@ def _whole(description: str, **limits: Any) -> Schema:
     return {"type": "integer", "description": description, **limits}
 
 
-def _span(description: str, default: str | None = None) -> Schema:
+def _span(description: str, default: str | None = None, least: str | None = None) -> Schema:
     made = _literal(description, DURATION)
+    if least:
+        made["x-least"] = least
     return {**made, "default": default} if default else made
 
 
@@ -189,7 +191,7 @@ DELIVERED: Final = _closed(
 
 LIFETIME: Final = _closed(
     {
-        "ttl": _span("How long the pipeline lives, from its first start."),
+        "ttl": _span("How long the pipeline lives, from its first start.", least="1ms"),
         "max_packets": _whole("How many packets it accepts, all inputs together.", minimum=1),
         "until": _text("An expression on `stats`; when it holds, the pipeline ends."),
         "on_end": _word("How it ends.", "drain", "stop", default="drain"),

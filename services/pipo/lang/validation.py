@@ -232,17 +232,15 @@ class _Reader:
         ]
 
     def spans_refused(self, schema: Schema, node: Node) -> list[Fault]:
-        """Durations of the right form that lead beyond what a calendar holds."""
-        return [
-            Fault(
-                literal.text,
-                literal.path,
-                f"{self._name(literal.path)} takes at most {durations.LONGEST}, "
-                f"found {found(literal.text)}",
-            )
-            for literal in _literals(schema, node, ())
-            if literal.rule.get("pattern") == DURATION and durations.is_too_long(literal.text.value)
-        ]
+        """Durations of the right form that are too short, or beyond what a calendar holds."""
+        made: list[Fault] = []
+        for literal in _literals(schema, node, ()):
+            limit = _span_limit(literal) if literal.rule.get("pattern") == DURATION else ""
+            if limit:
+                message = f"{self._name(literal.path)} takes {limit}, found {found(literal.text)}"
+                hint = str(literal.rule.get("description", ""))
+                made.append(Fault(literal.text, literal.path, message, hint))
+        return made
 
     # ── one error ──
 
@@ -348,6 +346,14 @@ class _Reader:
     def _may_be_template(self, error: Any, node: Node) -> bool:
         is_template = isinstance(node, Scalar) and "${" in str(node.value)
         return is_template and not self._rule(error).get("x-literal")
+
+
+def _span_limit(literal: _Literal) -> str:
+    """The limit that a duration breaks; empty for one that keeps both, or is none."""
+    text, least = literal.text.value, literal.rule.get("x-least")
+    if durations.is_too_long(text):
+        return f"at most {durations.LONGEST}"
+    return f"at least {least}" if least and durations.is_shorter(text, least) else ""
 
 
 def _is_of_wrong_type(branch: list[Any], path: tuple[str | int, ...]) -> bool:

@@ -276,6 +276,26 @@ def test_a_checksum_is_64_hex_digits(sha256: str, expected: list[str]) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("block", "key", "least", "short"),
+    [
+        (PUSH + STDOUT + "lifetime: { ttl: @ }", "ttl", "1ms", "0s"),
+        (PUSH + STDOUT + "lifetime: { ttl: @ }", "ttl", "1ms", "0.9ms"),
+        (HEAD + STDOUT + "input: { via: schedule, with: { every: @ } }", "every", "1ms", "0s"),
+        (HEAD + STDOUT + "input: { via: system, with: { every: @ } }", "every", "1ms", "0.0d"),
+        (HEAD + STDOUT + "input: { via: telegram, with: { poll_every: @ } }", "poll_every", "1s", "900ms"),
+    ],
+)  # fmt: skip
+def test_a_duration_that_a_start_would_refuse_is_too_short(
+    block: str, key: str, least: str, short: str
+) -> None:
+    (found,) = findings(block.replace("@", short))
+    assert (found.code, found.line) == ("P002", 5 if "ttl" in block else 4)
+    assert found.message == f"`{key}` takes at least {least}, found the text '{short}'"
+    assert found.hint
+    assert codes(block.replace("@", least)) == []
+
+
 @pytest.mark.parametrize("span", ["9" * 400 + "d", "1000001d", "9" * 30 + "ms"])
 def test_a_duration_ends_before_the_calendar_does(span: str) -> None:
     for block in (f"lifetime: {{ ttl: {span} }}", f"retention: {{ dlq: {span} }}"):

@@ -11,7 +11,7 @@ MANIFEST = Manifest(
     input=Role(
         closed(
             cron=literal("Five fields: minute, hour, day, month, weekday.", format="cron"),
-            every=duration("The time between two packets, from the start."),
+            every=duration("The time between two packets, from the start.", least="1ms"),
             payload=anything("What the packet carries.", default={}),
             timezone=literal(
                 "The IANA zone that `cron` is read in.", default="UTC", format="time-zone"

@@ -13,7 +13,7 @@ MANIFEST = Manifest(
     input=Role(
         closed(
             required=("every",),
-            every=duration("The time between two samples, from the start."),
+            every=duration("The time between two samples, from the start.", least="1ms"),
             metrics=choices("What a sample holds.", *METRICS, default=list(METRICS)),
         )
     ),

@@ -43,7 +43,7 @@ _INPUT: Schema = {
             integer("A chat or user id."),
             "The chats and users that are heard; the bot's own list unless set.",
         ),
-        poll_every=duration("The longest wait of one poll; the bot's own unless set."),
+        poll_every=duration("The longest wait of one poll; the bot's own unless set.", least="1s"),
         download=boolean("Whether files of up to 20 MB are fetched.", default=True),
     ),
     "description": "Takes the messages that a Telegram bot gets, each a packet.",

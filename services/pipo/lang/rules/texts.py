@@ -19,7 +19,7 @@ from pipo.lang.faults import LanguageError
 from pipo.lang.placing import place_of
 from pipo.lang.suggest import one_of
 from pipo.lang.templates import Hole, is_template, split
-from pipo.lang.tree import Name, walk
+from pipo.lang.tree import Access, Name, walk
 from pipo.lang.tree import Node as Tree
 
 RULE: Final = ("data", "meta", "env")
@@ -33,8 +33,25 @@ OUTPUT_MESSAGE: Final = (*RULE, "output", "error")
 ON_FAIL_MESSAGE: Final = (*RULE, "output", "result", "error")
 STALL_MESSAGE: Final = ("meta", "env", "stats", "stall")
 
+# What a variable holds, where that is the same for every packet: a name beside these is missing
+# at every run, and a condition on it never holds.
+MEMBERS: Final = {
+    ("meta",): (
+        "packet_id", "branch", "key", "pipeline", "version", "node", "input", "trigger", "source",
+        "received_at", "attempt", "hops", "iteration", "upstream",
+    ),
+    ("meta", "upstream"): ("pipeline", "packet_id", "key", "depth"),
+    ("error",): ("message", "code", "rule", "node", "attempts", "elapsed"),
+    ("stats",): (
+        "accepted", "delivered", "pending", "escalated", "dead_lettered", "uptime", "in_per_min",
+        "last_delivery_at",
+    ),
+    ("stall",): ("pending", "duration", "oldest"),
+    ("stall", "oldest"): ("packet_id", "node", "age", "attempt", "last_error"),
+}  # fmt: skip
+
 _NAMES_SHOWN = 20
-"""How many unknown variables of one text are reported."""
+"""How many unknown names of one text are reported."""
 
 # A secretary and a tokenizer are none.
 _SECRET_KEY = re.compile(
@@ -177,18 +194,51 @@ def _judge(draft: Draft, position: Position) -> None:
         trees = _trees(text.value, position.is_expression)
     except LanguageError as error:
         place = place_of(text, error.position)
-        draft.report("P040", text, error.message, error.hint, place=place)
+        draft.report("P040", text, error.message, _bare(position) or error.hint, place=place)
         return
     seen: set[str] = set()
     for start, tree in trees:
         for node in walk(tree):
-            if not isinstance(node, Name) or node.name in position.variables:
+            path = _unknown(node, position.variables)
+            name = ".".join(path)
+            if not path or name in seen or len(seen) == _NAMES_SHOWN:
                 continue
-            if node.name not in seen and len(seen) < _NAMES_SHOWN:
-                seen.add(node.name)
-                _unavailable(draft, position, node.name, start + node.position)
+            seen.add(name)
+            if len(path) == 1:
+                _unavailable(draft, position, name, start + node.position)
+            else:
+                _no_member(draft, position, path, start + node.position)
     if position.in_with:
         _undeclared(draft, text, [tree for _, tree in trees])
+
+
+def _bare(position: Position) -> str:
+    """How an expression is written that was written as a template; empty for any other."""
+    if not position.is_expression or not is_template(position.text.value):
+        return ""
+    try:
+        parts = split(position.text.value)
+    except LanguageError:
+        parts = []
+    inner = parts[0].source.strip() if len(parts) == 1 and isinstance(parts[0], Hole) else ""
+    return f"an expression stands here, without `${{…}}`{f': {inner}' if inner else ''}"
+
+
+def _unknown(node: Tree, variables: tuple[str, ...]) -> tuple[str, ...]:
+    """The path of a name that is not there: a variable, or what a variable never holds."""
+    if isinstance(node, Name):
+        return () if node.name in variables else (node.name,)
+    path = dotted(node) if isinstance(node, Access) else ()
+    held = MEMBERS.get(path[:-1], path[-1:])
+    return () if not path or path[0] not in variables or path[-1] in held else path
+
+
+def _no_member(draft: Draft, position: Position, path: tuple[str, ...], offset: int) -> None:
+    *owner, name = path
+    held = MEMBERS[tuple(owner)]
+    message = f"`{'.'.join(owner)}` has no `{name[:60]}`"
+    hint = one_of(name, held, "it has")
+    draft.report("P041", position.text, message, hint, place=place_of(position.text, offset))
 
 
 def _unavailable(draft: Draft, position: Position, name: str, offset: int) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from pipo.lang.rules.texts import MEMBERS
 from tests.unit.lang.reading import HEAD, PUSH, STDOUT, codes, findings, found
 
 ALL = ("data", "meta", "env", "secrets", "output", "result", "error", "stats", "stall")
@@ -48,8 +49,9 @@ POSITIONS = {
 @pytest.mark.parametrize(("text", "variables"), POSITIONS.items())
 def test_every_position_sees_its_variables(text: str, variables: str) -> None:
     for name in ALL:
+        member = MEMBERS.get((name,), ("x",))[0]
         found_codes = [
-            c for c in codes(text.replace("@", f"{name}.x")) if c not in ("P012", "P013")
+            c for c in codes(text.replace("@", f"{name}.{member}")) if c not in ("P012", "P013")
         ]
         in_with = "secrets" in variables
         refused = ["P051"] if name == "secrets" and not in_with else ["P041"]
@@ -62,6 +64,37 @@ def test_names_are_placed_inside_their_text() -> None:
     text = PUSH + NODE.format('tap: log, with: { message: "a \\u00e9 ${data.x} ${nope + datta}" }')
     assert found(text) == [("P041", 4, 77), ("P041", 4, 84)]
     assert findings(text)[1].hint.startswith("did you mean `data`? available here: data, meta")
+
+
+def test_what_a_variable_never_holds_is_named() -> None:
+    until = PUSH + STDOUT + "lifetime: { until: stats.dlivered >= 2 }\n"
+    (seen,) = findings(until)
+    assert (seen.code, seen.message) == ("P041", "`stats` has no `dlivered`")
+    assert seen.hint.startswith("did you mean `delivered`? it has: accepted, delivered, pending")
+    for held in MEMBERS["stats",]:
+        assert codes(until.replace("dlivered", held)) == []
+    stall = PUSH + STDOUT + "delivered: { stall: { after: 5m, message: '${stall.oldest.%s}' } }"
+    assert codes(stall % "last_error") == []
+    assert [one.message for one in findings(stall % "lst")] == ["`stall.oldest` has no `lst`"]
+    rule = PUSH + "output: { from: input, to: stdout, validate: ['%s'] }"
+    assert codes(rule % "meta.id") == codes(rule % 'meta["id"]') == ["P041"]
+    assert codes(rule % "meta.upstream?.nope == 1 && meta.id && meta.id") == ["P041", "P041"]
+    # What data, env and the rest hold, nobody knows.
+    assert codes(rule % "data.id && env.ID && output.id && meta[data.x] && meta.key.id") == []
+
+
+@pytest.mark.parametrize(
+    ("written", "hint"),
+    [
+        ("${stats.delivered >= 2}", "without `${…}`: stats.delivered >= 2"),
+        ("${stats.delivered} >= 2", "without `${…}`"),
+        ("${stats.delivered", "without `${…}`"),
+    ],
+)
+def test_a_template_in_the_place_of_an_expression(written: str, hint: str) -> None:
+    (seen,) = findings(PUSH + STDOUT + f"lifetime: {{ until: '{written}' }}\n")
+    assert seen.code == "P040"
+    assert seen.hint == f"an expression stands here, {hint}"
 
 
 def test_a_name_is_reported_once_in_a_text() -> None:
