@@ -126,7 +126,10 @@ def test_the_example_passes_its_check_and_runs(stack: Stack) -> None:
     shown = stack.get("/api/pipelines/backfill")["lifetime"]
     assert shown["ttl"] == "2h"
     assert 0 < shown["remaining_ms"] <= 7_200_000
-    assert "2h" in stack.pipo("status", "backfill").stdout
+    assert (shown["max_packets"], shown["reached"]) == (50_000, None)
+    told = stack.pipo("status", "backfill").stdout
+    assert "1 of 50,000 packets; until stats.pending == 0 && stats.delivered >= 50000" in told
+    assert "lifetime        2h: 1h59m left (until " in told
     assert stack.pipo("stop", "backfill", "--now").returncode == 0
 
 
@@ -173,6 +176,10 @@ def test_a_number_of_packets_ends_it_and_every_door_says_so(stack: Stack) -> Non
     assert (stats["accepted"], stats["delivered"], stats["dead_lettered"]) == (3, 2, 1)
     assert reasons(stack, "few") == ["max_packets"]
     assert "lifetime max_packets 3 reached; draining" in log(stack, "few")
+    over = stack.get("/api/pipelines/few")["lifetime"]
+    assert (over["reached"], over["max_packets"], over["ttl"]) == ("max_packets", 3, None)
+    told = stack.pipo("status", "few").stdout
+    assert "lifetime        completed by max_packets; 3 of 3 packets" in told
     # A start at the limit accepts nothing and completes again (edge 313).
     start(stack, "few")
     completed(stack, "few")
@@ -353,16 +360,21 @@ def draining(stack: Stack, name: str) -> None:
 @pytest.mark.seed("L006", "L018")
 def test_what_people_ask_for_beside_the_end_of_a_lifetime(stack: Stack) -> None:
     """A restart follows it, a stop changes nothing, and a stop at once has the last word."""
-    for name in ("again", "anyway", "at-once"):
-        started(stack, name, "until: stats.accepted >= 1 && stats.uptime < 600", wait="4s")
+    for name, wait in (("at-once", "1h"), ("anyway", "8s"), ("again", "8s")):
+        # The last two are asked at once, while they drain.
+        path = started(stack, name, "until: stats.accepted >= 1 && stats.uptime < 600", wait=wait)
         push(stack, name, SLOW)
         draining(stack, name)
-    assert stack.pipo("stop", "at-once", "--now").returncode == 0
-    assert stack.pipo("stop", "anyway").returncode == 0
-    path = stack.workspace / "again.pipo"
-    path.write_text(path.read_text().replace(">= 1", ">= 100"))
-    assert stack.pipo("restart", "again").returncode == 0
+        if name == "at-once":
+            assert stack.pipo("stop", name, "--now").returncode == 0
+            continue
+        if name == "again":
+            path.write_text(path.read_text().replace(">= 1", ">= 100"))
+        asked = "restart" if name == "again" else "stop"
+        status, _, body = stack.request(f"/api/pipelines/{name}/{asked}", b"{}")
+        assert status == 200, body
     completed(stack, "anyway")
+    wait_for(lambda: len(events(stack, "again")) >= 5, what="a second start", deadline_s=120)
     wait_for(lambda: state(stack, "at-once") == "stopped")
     assert state(stack, "again") == "running"
     words = {
@@ -373,7 +385,7 @@ def test_what_people_ask_for_beside_the_end_of_a_lifetime(stack: Stack) -> None:
     over = [("started", None), ("lifetime", "until"), ("draining", None)]
     assert words == {
         "again": [*over, ("stopped", "restart"), ("started", None)],
-        "anyway": [*over, ("completed", None)],
+        "anyway": [*over, ("completed", "until")],
         "at-once": [*over, ("stopped", "stop")],
     }
     assert stack.pipo("stop", "again", "--now").returncode == 0

@@ -117,12 +117,19 @@ def _process(pipeline: pipo_pb2.PipelineInfo) -> str:
 
 
 def _lifetime(pipeline: pipo_pb2.PipelineInfo) -> str:
-    """`2h: 1h12m left (until …Z)`; empty where it may last as long as it likes."""
-    if not pipeline.HasField("lifetime"):
-        return ""
+    """`2h: 1h12m left (until …Z); 7 of 50 packets`; empty where it may last as long as it likes."""
     life = pipeline.lifetime
-    left = f"{uptime(life.remaining_ms // 1000)} left" if life.remaining_ms else "over"
-    return f"{life.ttl}: {left} (until {stamp(life.ends_at)})"
+    parts = []
+    if pipeline.state == "completed" and life.HasField("reached"):
+        parts.append(f"completed by {life.reached}")
+    if life.HasField("ttl"):
+        left = f"{uptime(life.remaining_ms // 1000)} left" if life.remaining_ms else "over"
+        parts.append(f"{life.ttl}: {left} (until {stamp(life.ends_at)})")
+    if life.HasField("max_packets"):
+        parts.append(f"{count(pipeline.stats.accepted)} of {count(life.max_packets)} packets")
+    if life.HasField("until"):
+        parts.append(f"until {one_line(life.until)}")
+    return "; ".join(parts)
 
 
 def _oldest(stats: pipo_pb2.Stats, now_ms: int) -> str:

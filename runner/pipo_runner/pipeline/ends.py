@@ -57,7 +57,7 @@ class End:
     def last_word(self, at: int) -> Change:
         """What the journal says last of the run."""
         if self.completes:
-            return Completed(at)
+            return Completed(self.reason, at)
         return Failed(self.reason, at) if self.kind == "halt" else Stopped(self.reason, at)
 
 

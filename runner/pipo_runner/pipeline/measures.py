@@ -107,7 +107,7 @@ class Measures:
             listen=entry.listen,
             detached=entry.detached,
             ttl=entry.ttl,
-            lifetime=_left(lifetime, now_ms),
+            lifetime=_shown(lifetime, now_ms),
             started_at=entry.started_at,
             restarts=entry.restarts,
             runner=entry.runner,
@@ -176,12 +176,19 @@ def _chain(pipeline: Pipeline) -> pipo_pb2.Chain:
     return to_proto.chain(output.to, output.settings, taken)
 
 
-def _left(lifetime: Lifetime, now_ms: int) -> pipo_pb2.Lifetime | None:
-    """What is left of the ttl; the end moves with the wall clock, what is left does not."""
-    left_ms = lifetime.left_ms
-    if left_ms is None:
+def _shown(lifetime: Lifetime, now_ms: int) -> pipo_pb2.Lifetime | None:
+    """Its limits; the end of a ttl moves with the wall clock, what is left of it does not."""
+    terms, left_ms = lifetime.terms, lifetime.left_ms
+    if not terms.limits:
         return None
-    return pipo_pb2.Lifetime(ttl=lifetime.terms.ttl, ends_at=now_ms + left_ms, remaining_ms=left_ms)
+    made = pipo_pb2.Lifetime(max_packets=terms.max_packets)
+    if left_ms is not None:
+        made.ttl, made.ends_at, made.remaining_ms = terms.ttl, now_ms + left_ms, left_ms
+    if terms.until is not None:
+        made.until = terms.until.text.strip()
+    if lifetime.reached is not None:
+        made.reached = lifetime.reached.reason
+    return made
 
 
 def _paused(pipeline: str, reason: str, held: int) -> str:

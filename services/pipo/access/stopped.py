@@ -108,6 +108,8 @@ async def info(
             if version is not None:
                 made.version = version.version
                 made.chain.CopyFrom(chain_of(version.compiled))
+                if made.state == "completed":
+                    made.lifetime.CopyFrom(await _completed(rows, version.compiled))
             made.last_seq = await _last_seq(rows)
     return made
 
@@ -123,6 +125,17 @@ async def state_left(pipeline: PipelineHome, wanted: Desired | None) -> str:
     if ending is not None and ending.reason != RESTARTED:
         return ending.kind
     return "backoff" if wanted is not None and wanted.desired == "running" else "stopped"
+
+
+async def _completed(rows: reads.Rows, compiled: bytes) -> pipo_pb2.Lifetime:
+    """By which limit a pipeline completed, and what its version says of the others."""
+    limits = msgspec.json.decode(compiled).get("lifetime") or {}
+    made = pipo_pb2.Lifetime(max_packets=limits.get("max_packets"), until=limits.get("until"))
+    ending = await last_ending(rows)
+    # An end that was journaled without its reason tells none.
+    if ending is not None and ending.kind == "completed" and ending.reason:
+        made.reached = ending.reason
+    return made
 
 
 def chain_of(compiled: bytes) -> pipo_pb2.Chain:

@@ -359,15 +359,19 @@ class Stopped:
 
 @dataclass(frozen=True, slots=True)
 class Completed:
-    """The run ended in order with its lifetime: no restart brings it up again."""
+    """The run ended in order with its lifetime: no restart brings it up again.
+
+    `reason` is the limit that ended it: ttl, max_packets or until.
+    """
 
     event: ClassVar[str] = "pipeline.completed"
 
+    reason: str
     at: int
 
     def apply(self, sheet: Sheet) -> Outcome | None:
         _end_cleanly(sheet)
-        sheet.event(self.at, self.event)
+        sheet.event(self.at, self.event, detail=_text({"reason": self.reason}))
         return None
 
 

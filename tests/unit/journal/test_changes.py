@@ -243,7 +243,7 @@ def test_only_a_clean_end_drops_the_ttl_anchor_and_the_pause() -> None:
     from pipo.journal.changes import Completed, Failed, Started
 
     facts = {"ttl_anchor": "5", "pause_reason": "manual", "lifetime_over": "ttl 2h"}
-    for end in (Stopped("stop", AT), Completed(AT), Failed("halt", AT)):
+    for end in (Stopped("stop", AT), Completed("ttl", AT), Failed("halt", AT)):
         sheet = Sheet(1, {}, {1}, {}, facts)
         end.apply(sheet)
         assert sheet.meta == dict.fromkeys(facts)

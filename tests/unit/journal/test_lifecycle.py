@@ -124,7 +124,7 @@ async def test_a_pause_outlives_a_crash_and_a_suspension_only(tmp_path: Any) -> 
     again = (Paused("stall", AT), Stopped("stop", AT), Paused("stall", AT, restored=True))
     assert await next_run(*again) is None
     assert await next_run(Paused("stall", AT), Failed("halt", AT)) == "stall"
-    assert await next_run(Paused("stall", AT), Completed(AT)) is None
+    assert await next_run(Paused("stall", AT), Completed("until", AT)) is None
     assert await next_run() is None
 
 
@@ -140,7 +140,7 @@ async def test_the_end_of_a_lifetime_outlives_a_crash_and_a_suspension_only(tmp_
     await next_run(version(), Started(1, 0, AT), reached, Draining(AT))
     assert await next_run(Started(1, 0, AT)) == "until stats.uptime > 600"
     assert await next_run(Stopped("shutdown", AT)) == "until stats.uptime > 600"
-    assert await next_run(Completed(AT)) == "until stats.uptime > 600"
+    assert await next_run(Completed("until", AT)) == "until stats.uptime > 600"
     assert await next_run(reached, Stopped("restart", AT)) is None
     assert await next_run() is None
 

@@ -479,7 +479,7 @@ class PipelineInfo(_message.Message):
 
     @_builtins.property
     def lifetime(self) -> Global___Lifetime:
-        """Absent when it does not run, or has no ttl."""
+        """Absent without one, and of a pipeline that does not run unless it has completed."""
 
     @_builtins.property
     def resources(self) -> Global___Resources:
@@ -553,30 +553,65 @@ Global___PipelineInfo: _TypeAlias = PipelineInfo  # noqa: Y015
 
 @_typing.final
 class Lifetime(_message.Message):
-    """How long a run may last, by its ttl."""
+    """How long a run may last, by the limits that it has; of a completed one, which of them ended it."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     TTL_FIELD_NUMBER: _builtins.int
     ENDS_AT_FIELD_NUMBER: _builtins.int
     REMAINING_MS_FIELD_NUMBER: _builtins.int
+    MAX_PACKETS_FIELD_NUMBER: _builtins.int
+    UNTIL_FIELD_NUMBER: _builtins.int
+    REACHED_FIELD_NUMBER: _builtins.int
     ttl: _builtins.str
-    """As the file writes it, or as the start was given it."""
+    """As the file writes it, or as the start was given it; with its end, only while the run lasts."""
     ends_at: _builtins.int
     remaining_ms: _builtins.int
     """Milliseconds; 0 when its time is up."""
+    max_packets: _builtins.int
+    """Counts `stats.accepted`."""
+    until: _builtins.str
+    """The condition, as the file writes it."""
+    reached: _builtins.str
+    """The limit that is reached: ttl, max_packets or until."""
     def __init__(
         self,
         *,
-        ttl: _builtins.str = ...,
-        ends_at: _builtins.int = ...,
-        remaining_ms: _builtins.int = ...,
+        ttl: _builtins.str | None = ...,
+        ends_at: _builtins.int | None = ...,
+        remaining_ms: _builtins.int | None = ...,
+        max_packets: _builtins.int | None = ...,
+        until: _builtins.str | None = ...,
+        reached: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_ends_at", b"_ends_at", "_max_packets", b"_max_packets", "_reached", b"_reached", "_remaining_ms", b"_remaining_ms", "_ttl", b"_ttl", "_until", b"_until", "ends_at", b"ends_at", "max_packets", b"max_packets", "reached", b"reached", "remaining_ms", b"remaining_ms", "ttl", b"ttl", "until", b"until"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ends_at", b"ends_at", "remaining_ms", b"remaining_ms", "ttl", b"ttl"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ends_at", b"_ends_at", "_max_packets", b"_max_packets", "_reached", b"_reached", "_remaining_ms", b"_remaining_ms", "_ttl", b"_ttl", "_until", b"_until", "ends_at", b"ends_at", "max_packets", b"max_packets", "reached", b"reached", "remaining_ms", b"remaining_ms", "ttl", b"ttl", "until", b"until"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__ends_at: _TypeAlias = _typing.Literal["ends_at"]  # noqa: Y015
+    _WhichOneofArgType__ends_at: _TypeAlias = _typing.Literal["_ends_at", b"_ends_at"]  # noqa: Y015
+    _WhichOneofReturnType__max_packets: _TypeAlias = _typing.Literal["max_packets"]  # noqa: Y015
+    _WhichOneofArgType__max_packets: _TypeAlias = _typing.Literal["_max_packets", b"_max_packets"]  # noqa: Y015
+    _WhichOneofReturnType__reached: _TypeAlias = _typing.Literal["reached"]  # noqa: Y015
+    _WhichOneofArgType__reached: _TypeAlias = _typing.Literal["_reached", b"_reached"]  # noqa: Y015
+    _WhichOneofReturnType__remaining_ms: _TypeAlias = _typing.Literal["remaining_ms"]  # noqa: Y015
+    _WhichOneofArgType__remaining_ms: _TypeAlias = _typing.Literal["_remaining_ms", b"_remaining_ms"]  # noqa: Y015
+    _WhichOneofReturnType__ttl: _TypeAlias = _typing.Literal["ttl"]  # noqa: Y015
+    _WhichOneofArgType__ttl: _TypeAlias = _typing.Literal["_ttl", b"_ttl"]  # noqa: Y015
+    _WhichOneofReturnType__until: _TypeAlias = _typing.Literal["until"]  # noqa: Y015
+    _WhichOneofArgType__until: _TypeAlias = _typing.Literal["_until", b"_until"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__ends_at) -> _WhichOneofReturnType__ends_at | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_packets) -> _WhichOneofReturnType__max_packets | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__reached) -> _WhichOneofReturnType__reached | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__remaining_ms) -> _WhichOneofReturnType__remaining_ms | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__ttl) -> _WhichOneofReturnType__ttl | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__until) -> _WhichOneofReturnType__until | None: ...
 
 Global___Lifetime: _TypeAlias = Lifetime  # noqa: Y015
 

@@ -130,6 +130,18 @@ def test_details_tell_what_is_left_of_a_lifetime() -> None:
     assert not [line for line in details(running(), NOW) if line.startswith("lifetime")]
 
 
+def test_details_tell_how_far_a_lifetime_has_come_and_by_what_it_ended() -> None:
+    life = pipo_pb2.Lifetime(max_packets=5_000, until="stats.delivered > 9")
+    found = running(lifetime=life)
+    found.stats.accepted = 1_234
+    assert "lifetime        1,234 of 5,000 packets; until stats.delivered > 9" in details(
+        found, NOW
+    )
+    found.state, found.lifetime.reached = "completed", "max_packets"
+    shown = next(line for line in details(found, NOW) if line.startswith("lifetime"))
+    assert shown.split(maxsplit=1)[1].startswith("completed by max_packets; 1,234 of 5,000")
+
+
 def test_details_tell_the_port_that_its_input_serves_itself() -> None:
     assert "own port        8790" in details(running(listen=8790), NOW)
     assert not [line for line in details(running(), NOW) if line.startswith("own port")]

@@ -58,7 +58,7 @@ async def test_no_journal_no_word(files: PipelineHome) -> None:
     [
         (Stopped("stop", 20), Ending("stopped", "stop")),
         (Stopped("shutdown", 20), Ending("stopped", "shutdown")),
-        (Completed(20), Ending("completed", "")),
+        (Completed("ttl", 20), Ending("completed", "ttl")),
         (Failed("halted at out", 20), Ending("failed", "halted at out")),
     ],
 )

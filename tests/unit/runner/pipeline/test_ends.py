@@ -94,8 +94,8 @@ def test_the_last_words() -> None:
         Stopped("stop", AT),
         Stopped("shutdown", AT),
         Failed("error at a", AT),
-        Completed(AT),
-        Completed(AT),
+        Completed(LIFETIME.reason, AT),
+        Completed(CUT.reason, AT),
     ]
 
 

@@ -253,7 +253,7 @@ async def test_both_ends_of_a_chain_are_named(to: str, feeds: list[str]) -> None
 
 
 @pytest.mark.usefixtures("no_rows")
-async def test_what_is_left_of_a_ttl_is_told() -> None:
+async def test_what_is_left_of_a_lifetime_is_told() -> None:
     alone = await info(measures_of(Journal()))
     assert not alone.HasField("lifetime")
     one = life("ttl: 2h, max_packets: 3").begin()
@@ -261,10 +261,15 @@ async def test_what_is_left_of_a_ttl_is_told() -> None:
     found = await info(measures_of(Journal()), lifetime=one.made)
     left_ms = 6_600_000
     assert found.lifetime == pipo_pb2.Lifetime(
-        ttl="2h", ends_at=AT + 5000 + left_ms, remaining_ms=left_ms
+        ttl="2h", ends_at=AT + 5000 + left_ms, remaining_ms=left_ms, max_packets=3
     )
     assert list(found.notes) == []
     one.accepted = 3
     one.made.moved()
     found = await info(measures_of(Journal()), lifetime=one.made)
     assert list(found.notes) == ["its lifetime is over: max_packets 3"]
+    assert found.lifetime.reached == "max_packets"
+    other = await info(
+        measures_of(Journal()), lifetime=life("until: stats.pending > 1").begin().made
+    )
+    assert other.lifetime == pipo_pb2.Lifetime(until="stats.pending > 1")
