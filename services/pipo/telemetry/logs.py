@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from pipo.clock import Clock, SystemClock, iso
-from pipo.telemetry.files import RotatingFile
+from pipo.telemetry.files import Discreet, RotatingFile
 from pipo.telemetry.lean import without
 from pipo.telemetry.redaction import Redactor
 
@@ -86,10 +86,10 @@ def _formatter(clock: Clock, fixed: dict[str, Any]) -> logging.Formatter:
 
 def _handlers(file: Path | None, stdio: bool) -> list[logging.Handler]:
     if file is None:
-        return [logging.StreamHandler(sys.stderr)]
+        return [Discreet(sys.stderr)]
     if stdio:
         return [RotatingFile.with_stdio(file)]
-    return [RotatingFile(file, stdio=False), logging.StreamHandler(sys.stderr)]
+    return [RotatingFile(file, stdio=False), Discreet(sys.stderr)]
 
 
 def _level(level: str | None) -> int:

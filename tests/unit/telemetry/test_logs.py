@@ -115,3 +115,30 @@ def test_with_a_file_lines_go_to_both(capsys: pytest.CaptureFixture[str], tmp_pa
     logs.configure("gateway", file=file, clock=StoppedClock())
     logs.logger("x").info("serving")
     assert file.read_text().splitlines() == lines(capsys)
+
+
+def test_what_cannot_be_written_shows_nothing_of_the_line(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    logs.configure("runner", file=Path("/dev/full"), clock=StoppedClock())
+    logs.mask(Redactor(["hunter2-hunter2"]))
+    for _ in range(3):
+        logs.logger("test").info("asked", action="ask", token="hunter2-hunter2")
+    logging.getLogger("other").info("wants a number: %d", "hunter2-hunter2")
+    found = capfd.readouterr().err.splitlines()
+    assert "hunter2" not in "".join(found)
+    # Each line of ours on standard error, and one word for each handler that failed.
+    assert len([line for line in found if "action=ask" in line]) == 3
+    lost = [line for line in found if "action=ask" not in line]
+    start = "lines of the log are lost until it can be written: "
+    assert sorted(lost) == [f"{start}No space left on device", f"{start}TypeError"]
+
+
+def test_a_line_that_was_cut_swallows_no_later_one(tmp_path: Path) -> None:
+    file = tmp_path / "p.log"
+    file.write_text("a whole one\nhalf of o")
+    logs.configure("runner", file=file, clock=StoppedClock())
+    logs.logger("test").info("again")
+    first, cut, new = file.read_text().splitlines()
+    assert (first, cut) == ("a whole one", "half of o")
+    assert "again" in new
