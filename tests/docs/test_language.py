@@ -23,6 +23,7 @@ from pipo.lang.functions import HELPERS
 from pipo.lang.load import load
 from pipo.lang.missing import MISSING
 from pipo.lang.model import KINDS
+from pipo.lang.rules.texts import MEMBERS
 from pipo.lang.templates import compile_template
 from pipo_runner.pipeline.recovery import unit_of
 from pipo_runner.pipeline.scopes import Scopes
@@ -175,9 +176,17 @@ def test_variables_stand_where_the_page_says(place: str) -> None:
     seen = set(_codes(row[2]))
     known = {name for cells in rows("where", "what") for name in _codes(cells[2])}
     for name in known:
-        text = HEAD + POSITIONS[place].replace("{}", f"{name}.x")
+        text = HEAD + POSITIONS[place].replace("{}", f"{name}.{MEMBERS.get((name,), ('x',))[0]}")
         found = {f.code for f in check([Source(text, "trial")], MANIFESTS)[0].findings}
         assert bool({"P041", "P051"} & found) == (name not in seen), (name, found)
+
+
+def test_what_the_variables_hold_is_what_a_check_knows_of_them() -> None:
+    told = {cells[0].strip("`"): _codes(cells[1]) for cells in rows("variable", "holds")}
+    stall, oldest = MEMBERS["stall",], MEMBERS["stall", "oldest"]
+    for name in ("meta", "error", "stats"):
+        assert tuple(told[name]) == MEMBERS[name,]
+    assert tuple(told["stall"]) == (*stall, *oldest)
 
 
 def test_every_position_is_tried() -> None:
