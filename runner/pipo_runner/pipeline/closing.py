@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pipo.clock import Clock
-from pipo.connectors.contract import Input
+from pipo.connectors.contract import HandOverInput, HttpInput, Input
 from pipo.crashpoints import reach
 from pipo.home import Home, registry
 from pipo.home.config import Config
@@ -169,7 +169,7 @@ class Closing:
         parts.pausing.end()
         parts.admission.close("draining")
         for made in run.inputs:
-            if not _is_asked(made):
+            if not isinstance(made, HttpInput | HandOverInput):
                 await made.close()
         await parts.pausing.resume()
         parts.batches.hasten()
@@ -212,11 +212,6 @@ class Closing:
         await run.timers.close(REQUESTS_GRACE_S if rested else 0.0)
         await run.ground.close(rested=rested)
         await run.journal.close(clean=True)
-
-
-def _is_asked(made: Input) -> bool:
-    """Whether others ask it, in place of it asking others."""
-    return hasattr(made, "answer") or hasattr(made, "deliver")
 
 
 def _end_looking(parts: Parts) -> None:

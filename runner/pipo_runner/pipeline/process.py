@@ -15,7 +15,7 @@ from typing import Any
 from pipo import collector
 from pipo.clock import Clock
 from pipo.connectors import registry as connectors
-from pipo.connectors.contract import BotReader, HttpInput, Input, InputContext
+from pipo.connectors.contract import BotReader, HandOverInput, HttpInput, Input, InputContext
 from pipo.errors import BadRequest, InvalidState, Unavailable
 from pipo.home import Home, registry
 from pipo.home.config import Config
@@ -236,12 +236,12 @@ class PipelineProcess:
         self._inputs = build_inputs(self._ground.plans.current().pipeline, around, context)
         for made in self._inputs:
             await made.open()
-            if hasattr(made, "answer"):
-                self._http = made  # type: ignore[assignment]  # the one kind that answers
+            if isinstance(made, HttpInput):
+                self._http = made
+            if isinstance(made, HandOverInput):
+                self.parts.hand_overs.input = made
             if isinstance(made, BotReader):
                 self._bots += made.bots
-            if hasattr(made, "deliver"):
-                self.parts.hand_overs.input = made  # type: ignore[assignment]  # the one that takes
 
     def _register(self) -> None:
         if self._ends.phase == "active":

@@ -268,8 +268,12 @@ class Input(Protocol):
     async def close(self) -> None: ...
 
 
+@runtime_checkable
 class HttpInput(Input, Protocol):
-    """An input that answers HTTP requests, whoever carried them here."""
+    """An input that answers HTTP requests, whoever carried them here.
+
+    It is asked, in place of asking: a drain leaves it open, to say why nothing more is taken.
+    """
 
     @property
     def port(self) -> int | None:
@@ -305,8 +309,12 @@ class HandOver:
     data: Any
 
 
+@runtime_checkable
 class HandOverInput(Input, Protocol):
-    """An input that takes packets from other pipelines, whoever carried them here."""
+    """An input that takes packets from other pipelines, whoever carried them here.
+
+    It is asked, as an `HttpInput` is.
+    """
 
     async def deliver(self, handed: Sequence[HandOver]) -> list[Taken | Refused]:
         """What became of each, in order, once all of it is on disk.
