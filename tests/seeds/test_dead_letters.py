@@ -81,7 +81,7 @@ PIPELINES = {
     "ending": PUSHED + to_stub("/ending", "retry: 0"),
     "purged": SPLIT + to_stub("/purged", "retry: 0"),
     "buggy": SHAPED + to_table("buggy"),
-    "versions": SHAPED + to_stub("/versions", "retry: 0"),
+    "versions": SHAPED + to_stub("/versions"),
 }
 
 
@@ -312,8 +312,8 @@ def test_a_replay_keeps_data_and_version_and_runs_no_step_twice(
     ]
     before = len(receiver.at("/versions"))
     said(stack, "dlq", "replay", "versions", "--all", "--by", "Ada")
-    wait_for(lambda: len(receiver.at("/versions")) == before + 2)
-    # Still down: each ran once, and is back.
+    # Still down: each had all its tries again, and is back.
+    wait_for(lambda: len(receiver.at("/versions")) == before + 4)
     wait_for(lambda: queue(stack, "versions") == [newer, id])
     works(receiver, "versions")
     said(stack, "dlq", "replay", "versions", id)
@@ -323,13 +323,11 @@ def test_a_replay_keeps_data_and_version_and_runs_no_step_twice(
     replays = [e for e in inspect(stack, "versions", id)["events"] if e["type"] == "dlq.replayed"]
     assert next(event["detail"]["by"] for event in replays) == "Ada"
     assert all(event["detail"]["error"]["code"] == "output.failed" for event in replays)
-    steps = [step["event"] for step in inspect(stack, "versions", id)["steps"]]
-    assert steps[2:6] == [
-        "packet.dead_lettered",
-        "dlq.replayed",
-        "packet.dead_lettered",
-        "dlq.replayed",
-    ]
+    steps = inspect(stack, "versions", id)["steps"]
+    assert [(step["event"], step["attempts"]) for step in steps[2:6:2]] == [
+        ("packet.dead_lettered", 2)
+    ] * 2
+    assert [step["event"] for step in steps[3:7:2]] == ["dlq.replayed"] * 2
 
 
 @pytest.mark.seed("R066")
@@ -483,6 +481,8 @@ def test_a_purge_leaves_one_record_and_touches_nothing_else(
     assert detail["error"]["code"] == "branch.dead_lettered"
     assert {table: journaled(stack, "purged", sql) for table, sql in kept.items()} == before
     assert journaled(stack, "purged", f"SELECT id FROM units WHERE id LIKE '{id}%'") == []
+    left = journaled(stack, "purged", f"SELECT type FROM events WHERE unit LIKE '{id}%'")
+    assert left == [["dlq.purged"]]
     assert (
         json.loads(stack.pipo("dlq", "purge", "purged", id, "--json").stdout)["code"] == "not_found"
     )

@@ -37,6 +37,7 @@ PIPELINES = {
         "  two:\n    via: http\n    with: { path: /b }\n" + RULE,
         "[one, two]",
     ),
+    "two-push": ("inputs:\n  left:\n    via: push\n  right:\n    via: push\n", "[left, right]"),
 }
 
 
@@ -127,6 +128,10 @@ def test_which_input_a_push_takes(stack: Stack) -> None:
     unclear = stack.pipo("push", "no-push", "--data", '{"age": 20}')
     assert unclear.returncode == 1
     assert "one" in unclear.stderr + unclear.stdout
+    assert input_of("two-push", "--input", "right") == "right"
+    either = stack.pipo("push", "two-push", "--data", "{}")
+    assert (either.returncode, either.stdout) == (1, "")
+    assert "left, right" in either.stderr
     unknown = stack.pipo("push", "one-push", "--data", "{}", "--input", "three")
     assert unknown.returncode == 1
     assert "three" in unknown.stderr

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import time
 from collections.abc import Iterator
@@ -139,6 +140,12 @@ def received(stack: Stack, name: str, id: str) -> int:
     return int(packet(stack, name, id)["received_at"])
 
 
+def in_ms(shown: str) -> float:
+    """What `1m02s`, `2.3s` or `40ms` says."""
+    units = {"h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
+    return sum(float(n) * units[unit] for n, unit in re.findall(r"([\d.]+)(h|ms|m|s)", shown))
+
+
 def stay(seconds: float) -> None:
     """Time that has to pass without a stall: nothing tells when it is over."""
     time.sleep(seconds)
@@ -228,10 +235,10 @@ def test_it_is_told_soon_after_that_long_and_not_at_once_after_a_quiet_time(
     assert least_ms <= told["at"] - received(stack, name, id) < most_ms
 
 
-@pytest.mark.seed("D063")
+@pytest.mark.seed("D063", "D073")
 def test_a_backlog_is_no_stall_before_the_run_is_that_old(stack: Stack) -> None:
     name = "restarted"
-    push(stack, name, {"db": "down"})
+    id = push(stack, name, {"db": "down"})
     stalls(stack, name, 1)
     pid = stack.pipeline_pid(name)
     assert pid is not None
@@ -242,6 +249,10 @@ def test_a_backlog_is_no_stall_before_the_run_is_that_old(stack: Stack) -> None:
     again = stalls(stack, name, 2)[1]
     assert 2000 <= again["at"] - started < 30_000
     assert again["stall"]["oldest"]["last_error"]
+    # The packet is older than the run, and the time without progress is the run's.
+    quiet, age = in_ms(again["stall"]["duration"]), in_ms(again["stall"]["oldest"]["age"])
+    assert abs(again["at"] - started - quiet) < 1500
+    assert abs(again["at"] - received(stack, name, id) - age) < 1500
 
 
 @pytest.mark.seed("D065")
