@@ -18,6 +18,7 @@ from pipo.lang.check import Source
 from pipo.lang.check import check as check_together
 from pipo.lang.editor_schema import editor_schema
 from pipo.lang.load import BYTES_LIMIT
+from pipo_cli.missing import no_such
 from pipo_cli.render import findings
 from pipo_cli.settings import Settings, global_options, pass_settings, plain
 
@@ -80,7 +81,7 @@ def _files_of(path: Path) -> list[Path]:
             raise NotFound(f"no pipeline below {path}", hint=f"a pipeline's file ends in {SUFFIX}")
         return inside
     if not path.exists():
-        raise NotFound(f"no such file or folder: {path}", hint="check the spelling")
+        raise no_such(path, "file or folder")
     return [path]
 
 

@@ -11,13 +11,14 @@ from typing import Any
 import click
 
 from pipo.connectors import registry
-from pipo.errors import BadRequest, InvalidPipeline, NotFound
+from pipo.errors import BadRequest, InvalidPipeline
 from pipo.lang.check import Source, parse
 from pipo.lang.load import decode
 from pipo.lang.model import Pipeline
 from pipo.lang.steps import Steps
 from pipo_cli.author import read
 from pipo_cli.failures import BrokenFile
+from pipo_cli.missing import no_such
 from pipo_cli.render import flowchart, lanes
 from pipo_cli.settings import Settings, global_options, pass_settings, plain
 
@@ -52,7 +53,7 @@ def _pipeline(file: Path, settings: Settings) -> Pipeline:
     if file.is_dir():
         raise BadRequest(f"{file} is a folder", hint="name one pipeline file")
     if not file.exists():
-        raise NotFound(f"no such file: {file}", hint="check the spelling")
+        raise no_such(file)
     source = Source(decode(read(file)), str(file))
     try:
         return parse(source, registry.manifests(), settings.home.root)

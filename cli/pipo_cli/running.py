@@ -18,6 +18,7 @@ from pipo.errors import Internal, InvalidPipeline, InvalidState, NotFound
 from pipo_cli import on_demand
 from pipo_cli.failures import BrokenFile
 from pipo_cli.gateway import error_of
+from pipo_cli.missing import no_such
 from pipo_cli.parameters import GATEWAY_PORT, Port
 from pipo_cli.render import findings
 from pipo_cli.settings import Settings, global_options, pass_settings
@@ -295,7 +296,7 @@ def _file_of(target: str) -> Path | None:
     if "/" not in target and path.suffix != ".pipo" and not path.is_file():
         return None
     if not path.is_file():
-        raise NotFound(f"no such file: {target}", hint="check the spelling")
+        raise no_such(path)
     return path
 
 

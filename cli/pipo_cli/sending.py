@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from pipo.connectors.registry import manifests
-from pipo.errors import BadRequest, InvalidPipeline, NotFound
+from pipo.errors import BadRequest, InvalidPipeline
 from pipo.home.sent import Sent
 from pipo.lang.check import Source, parse
 from pipo.lang.texts import collect, on_disk
 from pipo_cli.failures import BrokenFile
+from pipo_cli.missing import no_such
 
 
 def sent(file: Path, *, unchanged: str) -> Sent:
@@ -20,7 +21,7 @@ def sent(file: Path, *, unchanged: str) -> Sent:
     try:
         source = Source.read(file)
     except FileNotFoundError:
-        raise NotFound(f"no such file: {file}", hint="check the spelling") from None
+        raise no_such(file) from None
     except (OSError, UnicodeDecodeError) as error:
         raise BadRequest(f"cannot read {file}: {error}", hint="name a pipeline's file") from error
     try:
