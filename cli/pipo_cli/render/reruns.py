@@ -16,6 +16,9 @@ EFFECTS = {
     "write": "writes again (write)",
 }
 WRITES = "writes again (idempotent on its key)"
+# What they wrote before nobody knows: a repeated write is a second one (O043, O047).
+KEYLESS = {"output: stdout", "output: telegram"}
+DOUBLES = "writes again (not idempotent)"
 
 
 def rerun(name: str, reply: pipo_pb2.RerunReply) -> list[str]:
@@ -46,5 +49,5 @@ def _head(name: str, reply: pipo_pb2.RerunReply) -> str:
 
 def _effect(step: pipo_pb2.RerunStep) -> str:
     if step.effect == "write" and step.step == OUTPUT:
-        return WRITES
+        return DOUBLES if step.kind in KEYLESS else WRITES
     return EFFECTS.get(step.effect, step.effect)

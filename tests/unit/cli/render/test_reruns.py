@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from pipo.connectors import registry
 from pipo.rpc.stubs import pipo_pb2
 from pipo_cli.render.reruns import rerun
 
@@ -55,6 +56,17 @@ def test_what_matters_of_each_step() -> None:
         "  call  transform: http    reaches outside again (external)",
         "  note  tap: file          writes again (write)",
     ]
+
+
+@pytest.mark.seed("O043", "O047")
+@pytest.mark.parametrize(
+    "to", sorted(name for name, made in registry.manifests().items() if made.output is not None)
+)
+def test_only_an_output_with_a_key_is_idempotent(to: str) -> None:
+    step = pipo_pb2.RerunStep(step="output", kind=f"output: {to}", effect="write")
+    shown = rerun("x", pipo_pb2.RerunReply(dry=True, rerun=1, packets=[packet(FIRST)], path=[step]))
+    what = "not idempotent" if to in ("stdout", "telegram") else "idempotent on its key"
+    assert shown[4] == f"  output  output: {to}  writes again ({what})"
 
 
 def test_what_runs_and_what_was_left() -> None:
