@@ -17,7 +17,6 @@ from typing import Protocol
 from pipo.access.stopped import Numbers
 from pipo.clock import Clock
 from pipo.errors import PipoError
-from pipo.home.desired import Desired
 from pipo.journal.changes import PENDING
 from pipo.rpc.stubs import pipeline_pb2
 from pipo.telemetry.logs import logger
@@ -37,10 +36,6 @@ class Directory(Protocol):
 
     def names(self) -> list[str]: ...
 
-    def desired(self, name: str) -> Desired | None: ...
-
-    def alive(self, name: str) -> bool: ...
-
 
 class Pipelines(Protocol):
     """What metrics ask of `pipo.access.Access`."""
@@ -51,6 +46,8 @@ class Pipelines(Protocol):
     async def metrics(self, name: str) -> pipeline_pb2.MetricsReply | None: ...
 
     async def numbers(self, name: str) -> Numbers: ...
+
+    async def silent_state(self, name: str) -> str: ...
 
 
 @dataclass(slots=True)
@@ -85,20 +82,20 @@ class Metrics:
 
     async def _of(self, name: str) -> list[Series]:
         reply, numbers = await asyncio.gather(self._pipelines.metrics(name), self._numbers(name))
-        directory = self._pipelines.directory
         own = [] if reply is None else _of_process(name, reply)
-        state = _status(reply)
-        if state is None:
-            wanted = directory.desired(name)
-            state = wanted.state if wanted is not None and wanted.state else "stopped"
-            if directory.alive(name):
-                state = "unreachable"
         return [
             *own,
             *_of_journal(name, numbers, self._clock.now_ms()),
-            *_of_state(name, state),
+            *_of_state(name, _status(reply) or await self._silent_state(name)),
             Series(JAMMED, {"pipeline": name}, float(_jammed(reply))),
         ]
+
+    async def _silent_state(self, name: str) -> str:
+        try:
+            return await self._pipelines.silent_state(name)
+        except PipoError:
+            # As `pipo status` has it: a journal that cannot be read.
+            return "failed"
 
     async def _numbers(self, name: str) -> Numbers | None:
         try:

@@ -16,7 +16,7 @@ from pipo.access.runners import Runners
 from pipo.access.runners import hint as gone_hint
 from pipo.clock import Clock, SystemClock
 from pipo.errors import PipoError
-from pipo.home import Home, tokens
+from pipo.home import Home, leases, tokens
 from pipo.home.config import Config
 from pipo.home.desired import Desired
 from pipo.home.directory import REREAD_S, Directory
@@ -362,6 +362,17 @@ class Access:
         """The journal's numbers, running or not."""
         return await stopped.numbers(self.home.pipeline(name))
 
+    async def silent_state(self, name: str) -> str:
+        """The state of a pipeline that does not answer; `pipo status` says the same.
+
+        Raises: PipoError, for a journal that cannot be read.
+        """
+        wanted = self.directory.desired(name)
+        # The hosts are read only for those of which it matters: a page asks for every pipeline.
+        open_ended = wanted is not None and wanted.state in ("running", STOPPING)
+        supervised = open_ended and self._hosts.supervising(name) is not None
+        return await self._silent(name, wanted, supervised=supervised)
+
     # ── parts ────────────────────────────────────────────────────────────────
 
     async def _list_events(self, request: pipo_pb2.ListEventsRequest) -> pipo_pb2.ListEventsReply:
@@ -407,22 +418,37 @@ class Access:
                 return own
             async with self._journals:
                 made = await stopped.info(self.home.pipeline(name), wanted, self._clock.now_ms())
-            if self.directory.alive(name):
-                if made.state == STOPPING:
-                    return made
-                made.state = "starting" if made.state in COMING else "unreachable"
-            elif not supervised and made.state in ("running", STOPPING):
-                # No host has seen the end: it came later than the last one's.
-                async with self._journals:
-                    made.state = await stopped.state_left(self.home.pipeline(name), wanted)
-            elif made.state == "running":
-                made.state = "starting"
+            made.state = await self._silent(name, wanted, supervised=supervised)
+            if made.state == "unreachable":
+                made.notes.append(self._mute(name))
             if not supervised:
                 made.notes.extend(_who_goes_on(made, wanted))
             return made
         except PipoError as error:
             # One damaged journal must not hide the others.
             return pipo_pb2.PipelineInfo(name=name, state="failed", error=error.message)
+
+    async def _silent(self, name: str, wanted: Desired | None, *, supervised: bool) -> str:
+        """Its host's last word, held against what is there now."""
+        state = wanted.state if wanted is not None and wanted.state else "stopped"
+        if self.directory.alive(name):
+            if state == STOPPING:
+                return state
+            return "starting" if state in COMING else "unreachable"
+        if not supervised and state in ("running", STOPPING):
+            # No host has seen the end: it came later than the last one's.
+            async with self._journals:
+                return await stopped.state_left(self.home.pipeline(name), wanted)
+        return "starting" if state == "running" else state
+
+    def _mute(self, name: str) -> str:
+        """Whose answer is missing, what that may come from, and what helps."""
+        held = leases.holder(self.home.pipeline(name).lease)
+        who = f", pid {held.pid} on {held.host}," if held is not None and held.pid else ""
+        return (
+            f"its process{who} runs and does not answer: it is frozen, overloaded or cut off from "
+            "the network; what it accepted is kept, and it goes on once it can"
+        )
 
     async def _own_words(self, name: str) -> pipo_pb2.PipelineInfo | None:
         """What the process says of itself; None when none answers within STATUS_TIMEOUT_S."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -79,7 +80,11 @@ async def test_a_process_that_holds_its_lease_and_does_not_answer_is_unreachable
     desired.write(home.pipeline("x"), Desired("running", "f", state="running"))
     with pytest.raises(Unavailable, match="runs and does not answer"):
         await access.push(PUSH)
-    assert (await access.get_pipeline("x")).state == "unreachable"
+    found = await access.get_pipeline("x")
+    assert found.state == await access.silent_state("x") == "unreachable"
+    (note,) = found.notes
+    assert note.startswith(f"its process, pid {os.getpid()} on ")
+    assert "does not answer: it is frozen, overloaded or cut off" in note
 
 
 async def test_a_process_that_is_gone_and_was_not_missed_yet_waits_for_its_restart(

@@ -41,18 +41,27 @@ async def test_every_pipeline_running_or_not(
     home: Home, client: aiohttp.ClientSession, pipeline: FakePipeline
 ) -> None:
     desired.write(home.pipeline("old"), Desired("running", "/w/old.pipo", state="crashed"))
+    desired.write(home.pipeline("gone"), Desired("running", "/w/gone.pipo", state="running"))
     home.pipeline("bare").ensure()
     found = await scrape(client)
     assert state_of(found, "signups") == "active"
     assert state_of(found, "old") == "crashed"
     assert state_of(found, "bare") == "stopped"
+    # Its host died with it, and nobody has seen its end: the state is what `pipo status` says.
+    assert state_of(found, "gone") == "backoff"
     assert {(one["pipeline"], v) for one, v in found["pipo_pipeline_jammed"]} == {
         ("signups", 0),
         ("old", 0),
+        ("gone", 0),
         ("bare", 0),
     }
     for name in ("pipo_packets_accepted_total", "pipo_packets_pending", "pipo_dead_letters"):
-        assert {labels["pipeline"] for labels, _ in found[name]} == {"signups", "old", "bare"}
+        assert {labels["pipeline"] for labels, _ in found[name]} == {
+            "signups",
+            "old",
+            "gone",
+            "bare",
+        }
     buckets = found["pipo_step_duration_seconds_bucket"]
     assert [(b["le"], v) for b, v in buckets] == [("0.1", 1), ("+Inf", 2)]
     assert buckets[0][0]["node"] == 'a"\n'
