@@ -14,6 +14,8 @@ class Way:
     via: str
     method: str = ""
     path: str = ""
+    plain: bool = True
+    """Any sender may post JSON to it: it wants no other format, no token and no signature."""
 
     def shown(self, url: str = "") -> str:
         """`POST http://127.0.0.1:8787/in/signups/signups`, or `schedule`."""
@@ -25,5 +27,6 @@ def ways(inputs: Iterable[Mapping[str, Any]]) -> Sequence[Way]:
     found: list[Way] = []
     for given in inputs:
         method, _, path = str(given.get("address") or "").partition(" ")
-        found.append(Way(str(given["via"]), method, path))
+        plain = given.get("format", "json") == "json" and not given.get("auth")
+        found.append(Way(str(given["via"]), method, path, plain))
     return found

@@ -54,10 +54,10 @@ def _listed(url: str, pipelines: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _first_way(pipelines: Sequence[Mapping[str, Any]]) -> tuple[str, Way | None]:
-    """The first pipeline that a person can send to, one of sign-ups before the others."""
+    """The first pipeline that anybody can send JSON to, one of sign-ups before the others."""
     for pipeline in sorted(pipelines, key=lambda p: "signups" not in str(p["name"])):
         for way in _ways(pipeline):
-            if way.via == "push" or (way.path and way.method != "GET"):
+            if way.plain and (way.via == "push" or (way.path and way.method != "GET")):
                 return str(pipeline["name"]), way
     return str(pipelines[0]["name"]) if pipelines else "NAME", None
 

@@ -120,6 +120,8 @@ class Measures:
                     name=one.name,
                     via=one.via,
                     address=_public(entry.pipeline, routes.get(one.name, "")),
+                    format=one.format,
+                    auth="auth" in one.settings,
                 )
                 for one in plan.pipeline.inputs
             ],

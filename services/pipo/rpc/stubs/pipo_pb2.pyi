@@ -684,20 +684,28 @@ class InputInfo(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     VIA_FIELD_NUMBER: _builtins.int
     ADDRESS_FIELD_NUMBER: _builtins.int
+    FORMAT_FIELD_NUMBER: _builtins.int
+    AUTH_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     via: _builtins.str
     address: _builtins.str
     """What a person needs to use it, such as `POST /in/signups/signups`."""
+    format: _builtins.str
+    """How it reads a body, such as `json`."""
+    auth: _builtins.bool
+    """A request must carry a token or a signature."""
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
         via: _builtins.str = ...,
         address: _builtins.str = ...,
+        format: _builtins.str = ...,
+        auth: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "name", b"name", "via", b"via"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "auth", b"auth", "format", b"format", "name", b"name", "via", b"via"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -49,6 +49,21 @@ def test_without_a_way_to_send_it_lists_packets() -> None:
     assert to_try(URL, [BEAT], ".venv/bin/pipo")[0] == ".venv/bin/pipo packets heartbeat"
 
 
+def test_what_would_be_refused_is_not_suggested() -> None:
+    rows = {
+        "name": "rows",
+        "inputs": [{"via": "http", "address": "POST /in/rows/rows", "format": "csv"}],
+    }
+    signed = {
+        "name": "signed",
+        "inputs": [
+            {"via": "http", "address": "POST /in/signed/hook", "format": "json", "auth": True}
+        ],
+    }
+    assert to_try(URL, [rows, signed], "pipo")[0] == "pipo packets rows"
+    assert "/in/people-intake/" in to_try(URL, [rows, signed, PEOPLE], "pipo")[0]
+
+
 def test_addresses() -> None:
     lines = welcome(
         url=URL, grpc="127.0.0.1:8788", home="/h", pipelines=[BEAT, PEOPLE], pipo="pipo"

@@ -121,6 +121,7 @@ async def test_status_shows_the_process_and_its_counts() -> None:
     assert (found.checkers, found.last_seq, list(found.notes)) == (1, 41, [])
     assert not found.stats.HasField("last_delivery_at")
     assert [(one.name, one.via, one.address) for one in found.inputs] == [("input", "push", "")]
+    assert [(one.format, one.auth) for one in found.inputs] == [("json", False)]
 
 
 @pytest.mark.usefixtures("no_rows")
