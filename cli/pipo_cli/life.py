@@ -37,11 +37,16 @@ class Life:
             listen=config.listen,
             foreground=foreground,
         )
+        self._standing = registry.kept_service(
+            home, engine.KIND, engine.INSTANCE, lambda: engine.write(home, self._entry)
+        )
+        self._keeping: asyncio.Task[None] | None = None
 
     def begin(self) -> None:
         """From now on it can be asked to end. Raises: PipoError, if its entry cannot be written."""
         asyncio.get_running_loop().add_signal_handler(engine.ASKED, self._asked.set)
-        engine.write(self._home, self._entry)
+        self._standing.write()
+        self._keeping = asyncio.create_task(self._standing.keep(), name="keep the engine's entry")
 
     def ready(self) -> None:
         """All of it is up: its lifetime begins (L024). Raises: as `begin`."""
@@ -79,6 +84,8 @@ class Life:
     def close(self) -> None:
         """Its entry is gone; the lease is the caller's to release."""
         asyncio.get_running_loop().remove_signal_handler(engine.ASKED)
+        if self._keeping is not None:
+            self._keeping.cancel()
         try:
             registry.remove_service_entry(self._home, engine.KIND, engine.INSTANCE)
         except PipoError as error:
@@ -99,5 +106,9 @@ class Life:
             say(error.message)
 
     def _say(self, entry: Engine) -> None:
-        engine.write(self._home, entry)
-        self._entry = entry
+        before, self._entry = self._entry, entry
+        try:
+            self._standing.write()
+        except PipoError:
+            self._entry = before
+            raise

@@ -220,11 +220,18 @@ async def run_service(
         if running is None:
             return 0
         served = replace(entry, address=running.address, http_address=running.http_address)
-        registry.write_service(home, served)
+        standing = registry.kept_service(
+            home, kind, id, lambda: registry.write_service(home, served)
+        )
+        standing.write()
         shell.log.info(
             "serving", action="serving", id=id, address=served.address, http=served.http_address
         )
-        await shell.stopping.wait()
+        keeping = asyncio.create_task(standing.keep(), name="keep the registry entry")
+        try:
+            await shell.stopping.wait()
+        finally:
+            keeping.cancel()
         return await _stopped(shell, entry, running, stop_timeout_s or config.stop_timeout_s)
     finally:
         unwatch()

@@ -15,7 +15,7 @@ import pytest
 from pipo import service
 from pipo.clock import SystemClock
 from pipo.errors import BadRequest, Conflict, Internal
-from pipo.home import Home, registry
+from pipo.home import Home, registry, standing
 from pipo.home.config import Config
 from pipo.home.leases import Lease
 from pipo.service import ServiceShell, run_service
@@ -67,6 +67,20 @@ async def listed(home: Home) -> registry.ServiceEntry:
         while not [e for e in registry.services(home) if e.http_address]:  # noqa: ASYNC110
             await asyncio.sleep(0.002)
     return registry.services(home)[0]
+
+
+async def test_an_entry_that_somebody_damaged_stands_again(
+    serve: Serve, home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(standing, "LOOK_S", 0.001)
+    made = FakeService()
+    running = asyncio.create_task(serve(made.start))
+    found = await listed(home)
+    (home.services / "checker-c1.json").write_text("null")
+    assert await listed(home) == found
+    assert made.shell is not None
+    made.shell.end("test")
+    assert await running == 0
 
 
 @pytest.mark.parametrize("number", service.SIGNALS)

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from pipo.errors import PipoError
 from pipo.home import atomic, leases, permissions, records
 from pipo.home.paths import NAME, Home
+from pipo.home.standing import Standing
 from pipo.telemetry.logs import logger
 
 _log = logger("home.registry")
@@ -64,15 +65,19 @@ class ServiceEntry:
 
 def write(home: Home, entry: Entry) -> None:
     """The entry stands in the registry, whole."""
-    home.pipeline(entry.pipeline)
     content = {k: v for k, v in asdict(entry).items() if v is not None or k not in _MAYBE_ABSENT}
-    atomic.replace(home.run / f"{entry.pipeline}.json", _encoded(content))
+    atomic.replace(_pipeline_file(home, entry.pipeline), _encoded(content))
+
+
+def kept(home: Home, name: str, entry: Callable[[], Entry]) -> Standing:
+    """The file of a pipeline's entry, for the process that holds its lease."""
+    path, lease = _pipeline_file(home, name), home.pipeline(name).lease
+    return Standing(path, lease, lambda: write(home, entry()))
 
 
 def read(home: Home, name: str) -> Entry | None:
     """The entry of the pipeline `name`; None when there is none, or none that can be read."""
-    home.pipeline(name)
-    return _read(home.run / f"{name}.json", _entry)
+    return _read(_pipeline_file(home, name), _entry)
 
 
 def entries(home: Home) -> list[Entry]:
@@ -95,12 +100,17 @@ def names(home: Home) -> list[str]:
 
 def remove(home: Home, name: str) -> None:
     """No entry of `name` stands any more."""
-    _unlink(home.run / f"{home.pipeline(name).name}.json")
+    _unlink(_pipeline_file(home, name))
 
 
 def write_service(home: Home, entry: ServiceEntry) -> None:
     """The service's entry stands in the registry, whole."""
     atomic.replace(_service_file(home, entry.kind, entry.id), _encoded(asdict(entry)))
+
+
+def kept_service(home: Home, kind: str, id: str, write: Callable[[], None]) -> Standing:
+    """The file of a service's entry, for the process that holds its lease and writes it so."""
+    return Standing(_service_file(home, kind, id), service_lease(home, kind, id), write)
 
 
 def services(home: Home, kind: str | None = None) -> list[ServiceEntry]:
@@ -133,6 +143,10 @@ def remove_service(home: Home, kind: str, id: str) -> None:
 def service_lease(home: Home, kind: str, id: str) -> Path:
     """Where the service's own lease lies."""
     return home.services / f"{kind}-{id}.lease"
+
+
+def _pipeline_file(home: Home, name: str) -> Path:
+    return home.run / f"{home.pipeline(name).name}.json"
 
 
 def _service_file(home: Home, kind: str, id: str) -> Path:

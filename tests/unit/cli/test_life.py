@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pipo.clock import SystemClock
-from pipo.home import Home, engine, registry
+from pipo.home import Home, engine, registry, standing
 from pipo.home.config import Config
 from pipo.home.engine import Engine
 from pipo.home.leases import Lease
@@ -60,6 +60,19 @@ async def test_its_entry_says_how_it_is_and_goes_with_it(home: Home) -> None:
         life.going_on()
         assert not engine.stopping(home)
     assert registry.service_entries(home) == []
+
+
+async def test_its_entry_stands_again_when_somebody_damages_it(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(standing, "LOOK_S", 0.001)
+    async with living(home, Config(listen=9000)) as life:
+        life.ready()
+        (home.services / "engine-embedded.json").write_text("null")
+        async with asyncio.timeout(60):
+            while engine.read(home) is None:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+        assert entry(home).ready
 
 
 async def test_it_is_over_when_somebody_asks(home: Home) -> None:
