@@ -92,7 +92,12 @@ async def _run(spec: ProcessSpec, report: Report) -> int:
         # Once it serves, every failure is a crash: a journal that fails is a PipoError too.
         if isinstance(error, PipoError) and not serves:
             raise
-        logger("pipeline").error("the pipeline process failed", exc_info=error)
+        log = logger("pipeline")
+        if isinstance(error, PipoError):
+            # It names its cause itself, such as a full disk; a traceback would bury that.
+            log.error("the pipeline process failed", error=error.message, hint=error.hint)
+        else:
+            log.error("the pipeline process failed", exc_info=error)
         if not serves:
             report({"error": {"code": "internal", "message": str(error), "hint": "see its log"}})
         return CRASHED

@@ -167,7 +167,7 @@ def _judge(folder: Path) -> None:
     if not place.is_dir():
         raise BadRequest(f"{place} is a file, and a folder is wanted there")
     if not os.access(place, os.R_OK | os.W_OK | os.X_OK):
-        raise permissions.refused(folder, doing="write")
+        raise permissions.unusable(folder, doing="write")
 
 
 def _exists(place: Path, wanted: Path) -> bool:

@@ -33,6 +33,13 @@ def explain(path: Path, error: OSError, *, doing: str) -> PipoError:
     return Unavailable(f"cannot {doing} {path}: {error.strerror or error}")
 
 
+def unusable(path: Path, *, doing: str) -> PipoError:
+    """Why `os.access` refuses a path: its file system is read-only, or the modes are against it."""
+    if os.statvfs(_nearest(path)).f_flag & os.ST_RDONLY:
+        return explain(path, OSError(errno.EROFS, os.strerror(errno.EROFS)), doing=doing)
+    return refused(path, doing=doing)
+
+
 def refused(path: Path, *, doing: str) -> Forbidden:
     """The same for a path that the file modes refuse to this process."""
     place = _nearest(path)

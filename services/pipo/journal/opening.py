@@ -85,7 +85,7 @@ def open_journal(
 def _unusable(path: Path, error: apsw.Error) -> PipoError:
     place = path if path.exists() else path.parent
     if not os.access(place, os.W_OK):
-        return permissions.refused(place, doing="write")
+        return permissions.unusable(place, doing="write")
     room = os.statvfs(path.parent)
     free_mb = room.f_bavail * room.f_frsize // 1_000_000
     return Unavailable(

@@ -18,6 +18,7 @@ from pathlib import Path
 import msgspec
 
 from pipo.errors import InvalidState
+from pipo.home import permissions
 
 
 class JournalDamaged(InvalidState):
@@ -125,15 +126,25 @@ def read(folder: Path) -> Tip | None:
 
 
 def write(folder: Path, tip: Tip) -> None:
-    """Replaces the tip. Durable: on return it survives a power cut."""
+    """Replaces the tip. Durable: on return it survives a power cut.
+
+    Raises: PipoError, if it cannot be written.
+    """
     path = folder / "tip"
-    temporary = folder / "tip.new"
+    try:
+        _replace(path, msgspec.json.encode(tip))
+    except OSError as error:
+        raise permissions.explain(path, error, doing="write") from error
+
+
+def _replace(path: Path, content: bytes) -> None:
+    temporary = path.with_name("tip.new")
     with open(temporary, "wb") as file:
-        file.write(msgspec.json.encode(tip))
+        file.write(content)
         file.flush()
         os.fsync(file.fileno())
     os.replace(temporary, path)
-    directory = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(directory)
     finally:

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from pipo.errors import BadRequest, Forbidden
+from pipo.errors import BadRequest, Forbidden, Unavailable
 from pipo.home import Home, home_from
 from pipo.home import permissions as words
+from tests.mounts import remount, small_disk
 
 
 @pytest.fixture(autouse=True)
@@ -114,3 +115,12 @@ def test_a_full_disk_says_what_helps(tmp_path: Path) -> None:
     error = words.explain(tmp_path, OSError(28, "No space left on device"), doing="write")
     assert error.message == f"cannot write {tmp_path}: No space left on device"
     assert error.hint == "make room on its disk, and try again"
+
+
+def test_a_home_on_a_read_only_mount_is_no_matter_of_owners_and_modes(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "home") as root:
+        remount(root, "ro")
+        with pytest.raises(Unavailable) as refused:
+            Home(root).ensure()
+    assert refused.value.message == f"cannot write {root}: its file system is read-only"
+    assert refused.value.hint.startswith("mount the home read-write")

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import itertools
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from pipo.errors import Unavailable
 from pipo.journal import tip
 from pipo.journal.tip import Findings, JournalDamaged, Tip
+from tests.mounts import small_disk
 
 EVERY = [Findings(*flags) for flags in itertools.product((False, True), repeat=6)]
 
@@ -56,3 +59,17 @@ def test_a_torn_tip_is_refused_with_a_way_out(tmp_path: Path) -> None:
     with pytest.raises(JournalDamaged) as caught:
         tip.read(tmp_path)
     assert str(tmp_path / "tip") in caught.value.hint
+
+
+def test_a_tip_that_finds_no_room_names_its_file_and_what_helps(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "full", size="64k") as folder:
+        made = Tip("id", 12, clean=False, at=5)
+        tip.write(folder, made)
+        with suppress(OSError), open(folder / "rest", "wb", buffering=0) as rest:
+            while rest.write(b"x" * 4096):
+                pass
+        with pytest.raises(Unavailable) as failed:
+            tip.write(folder, Tip("id", 13, clean=False, at=6))
+        assert failed.value.message == f"cannot write {folder / 'tip'}: No space left on device"
+        assert failed.value.hint == "make room on its disk, and try again"
+        assert tip.read(folder) == made
