@@ -15,11 +15,11 @@ import hashlib
 import json
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from pipo.errors import NotFound
-from pipo.home import atomic, permissions
+from pipo.home import atomic, permissions, records
 from pipo.home.paths import Home, PipelineHome
 
 FILES = "files.json"
@@ -40,6 +40,14 @@ class Sent:
         return hashlib.sha256(whole.encode()).hexdigest()[:16]
 
 
+@dataclass(frozen=True, slots=True)
+class _Beside:
+    """What is kept beside a text: its place, and the files that came with it."""
+
+    place: str
+    files: dict[str, str]
+
+
 def file_of(pipeline: PipelineHome, sent: Sent) -> Path:
     """Where the text is kept, or will be."""
     return pipeline.sent / sent.hash / f"{pipeline.name}.pipo"
@@ -57,7 +65,7 @@ def keep(pipeline: PipelineHome, sent: Sent, workspace: Path) -> None:
         raise permissions.explain(file.parent, error, doing="write") from error
     # A reader goes by the pipeline's own text, so that comes last.
     place = str(workspace.absolute() / pipeline.name)
-    beside = json.dumps({"place": place, "files": dict(sent.files)}, indent=2)
+    beside = json.dumps(asdict(_Beside(place, dict(sent.files))), indent=2)
     atomic.replace(file.with_name(FILES), beside.encode(), durable=True)
     atomic.replace(file, sent.source.encode("utf-8", "surrogatepass"), durable=True)
 
@@ -78,7 +86,7 @@ def was_sent(home: Home, file: Path) -> bool:
 
 def files_of(file: Path) -> Mapping[str, str]:
     """The files that were sent with a pipeline's text. Raises: NotFound, if they are damaged."""
-    return _beside(file)[1]
+    return _beside(file).files
 
 
 def place_of(file: Path) -> Path:
@@ -86,7 +94,7 @@ def place_of(file: Path) -> Path:
 
     Raises: NotFound, as `files_of`; PipoError, if it cannot be made.
     """
-    place, _ = _beside(file)
+    place = Path(_beside(file).place)
     try:
         place.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -94,13 +102,11 @@ def place_of(file: Path) -> Path:
     return place
 
 
-def _beside(file: Path) -> tuple[Path, Mapping[str, str]]:
+def _beside(file: Path) -> _Beside:
     listed = file.with_name(FILES)
     try:
-        found = json.loads(listed.read_bytes())
-        files = {str(path): str(text) for path, text in found["files"].items()}
-        return Path(found["place"]), files
-    except (OSError, ValueError, AttributeError, TypeError, KeyError) as error:
+        return records.decode(_Beside, records.load(listed))
+    except (OSError, ValueError) as error:
         raise NotFound(
             f"{listed}, the files that were sent with {file.stem}, cannot be read: {error}",
             hint="send the pipeline again",
