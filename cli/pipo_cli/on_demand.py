@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from urllib.parse import urlsplit
 
 import click
 
@@ -50,7 +51,9 @@ def for_command(settings: Settings) -> bool:
         return False
     url = bring_up(settings)
     if url is not None and not settings.json:
-        click.echo(f"started the background engine: {url}", err=True)
+        from pipo_cli.render.engine import started_at
+
+        click.echo(started_at(urlsplit(url).port or 0), err=True)
     return True
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from pipo.home.ports import PORT_HINT, PORT_MAX
+from pipo.home.ports import PORT_MAX
 
 
 class Port(click.ParamType[int]):
@@ -21,9 +21,9 @@ class Port(click.ParamType[int]):
         try:
             port = int(value)
         except ValueError:
-            self.fail(f"{value!r} is not a port: {PORT_HINT}", parameter, context)
+            self.fail(f"{value!r} is not a port: use 1-{self._most}", parameter, context)
         if not 1 <= port <= PORT_MAX:
-            self.fail(f"{port} is no port to listen on: {PORT_HINT}", parameter, context)
+            self.fail(f"{port} is no port to listen on: use 1-{self._most}", parameter, context)
         if port > self._most:
             self.fail(
                 f"{port} leaves no port above for gRPC: use 1-{self._most}", parameter, context

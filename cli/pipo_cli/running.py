@@ -160,7 +160,7 @@ def restart(settings: Settings, name: str, ttl: str | None, listen: int | None) 
         lambda operations: _restart(operations, request, patience_s),
         _restarted,
         "restarted",
-        waiting=f"restarting {name}",
+        waiting=f"restarting {name}, once its packets are done",
     )
 
 

@@ -20,11 +20,15 @@ RUNNERS = (
 
 def started(engine: pipo_pb2.Engine, *, already: bool) -> list[str]:
     """The answer of `pipo engine start`."""
-    where = f"port {engine.listen}, gRPC {engine.grpc_port}"
     if already:
-        return [f"the engine already runs: {where}; options need `pipo engine stop` first"]
+        return [f"the engine already runs: {_where(engine.listen)}"]
     until = [f"it ends {stamp(engine.ttl_expires_at)} (ttl)"] if _ends(engine) else []
-    return [f"started the engine: {where}", *until]
+    return [started_at(engine.listen), *until]
+
+
+def started_at(port: int) -> str:
+    """What is said once an engine came up, whichever command brought it up."""
+    return f"started the engine: {_where(port)}"
 
 
 def stopped(reply: pipo_pb2.StopEngineReply, home: str, *, ended: bool) -> list[str]:
@@ -50,7 +54,7 @@ def status(engine: pipo_pb2.Engine, now_ms: int) -> list[str]:
     if engine.started_at:
         facts.append(("started", age(now_ms - engine.started_at)))
     if engine.listen:
-        facts.append(("listens", f"port {engine.listen}, gRPC {engine.grpc_port}"))
+        facts.append(("listens", _where(engine.listen)))
     facts.append(("pipelines", str(engine.pipelines)))
     if engine.runners or engine.checkers:
         facts.append(
@@ -111,6 +115,11 @@ def _word(engine: pipo_pb2.Engine) -> str:
     if engine.stopping:
         return f"{engine.engine_id}, stopping"
     return f"{engine.engine_id}, {'ready' if engine.ready else 'not ready'}"
+
+
+def _where(port: int) -> str:
+    """gRPC is always the one above HTTP."""
+    return f"port {port}, gRPC {port + 1}"
 
 
 def _some(count: int, what: str) -> str:

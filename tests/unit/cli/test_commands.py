@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -563,7 +565,7 @@ def test_watching_asks_again_and_again(shell: Shell, monkeypatch: pytest.MonkeyP
     assert len(operations.asked) == 3
 
 
-def test_progress_shows_on_a_terminal_only(
+def test_progress_shows_at_once_on_a_terminal_only(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def shown(settings: Settings) -> str:
@@ -571,6 +573,7 @@ def test_progress_shows_on_a_terminal_only(
             pass
         return capsys.readouterr().err
 
+    monkeypatch.setattr("pipo_cli.progress.SILENT_S", 600.0)
     assert shown(Settings()) == ""
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     monkeypatch.setenv("PIPO_PLAIN", "1")
@@ -579,6 +582,26 @@ def test_progress_shows_on_a_terminal_only(
     monkeypatch.delenv("PIPO_PLAIN")
     monkeypatch.delenv("NO_COLOR", raising=False)
     assert "starting x" in shown(Settings())
+
+
+def test_off_a_terminal_only_what_takes_long_is_told_of(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = threading.Event()
+
+    def tell(words: str) -> None:
+        print(words, file=sys.stderr)
+        told.set()
+
+    monkeypatch.setattr("pipo_cli.progress.SILENT_S", 0.0)
+    monkeypatch.setattr("pipo_cli.progress._tell", tell)
+    with progress(Settings(), "restarting x"):
+        assert told.wait(60.0)
+    assert capsys.readouterr().err == "restarting x\n"
+    told.clear()
+    with progress(Settings(json=True), "restarting x"):
+        pass
+    assert (told.is_set(), capsys.readouterr().err) == (False, "")
 
 
 def test_a_bug_says_that_it_is_one(shell: Shell) -> None:

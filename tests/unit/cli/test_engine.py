@@ -159,9 +159,7 @@ def test_a_second_start_says_that_it_runs(shell: Shell) -> None:
     """Edge 402."""
     code, out, _ = shell.run("engine", "start", operations=Through(engine=UP))
     assert (code, shell.brought_up) == (0, [])
-    assert out == (
-        "the engine already runs: port 8787, gRPC 8788; options need `pipo engine stop` first\n"
-    )
+    assert out == ("the engine already runs: port 8787, gRPC 8788\n")
     _, out, _ = shell.run("engine", "start", "--json", operations=Through(engine=UP))
     assert json.loads(out)["already"] is True
 
@@ -195,8 +193,8 @@ def test_options_of_a_second_start_need_a_stop_first(
 @pytest.mark.parametrize(
     ("words", "error", "exit_code"),
     [
-        (("--listen", "0"), "0 is no port to listen on: use 1-65535", 2),
-        (("--listen", "http"), "'http' is not a port: use 1-65535", 2),
+        (("--listen", "0"), "0 is no port to listen on: use 1-65534", 2),
+        (("--listen", "http"), "'http' is not a port: use 1-65534", 2),
         (("--listen", "65535"), "65535 leaves no port above for gRPC: use 1-65534", 2),
         (("--ttl", "soon"), "--ttl: 'soon' is no duration", 1),
         (("--ttl", "0s"), "--ttl is '0s': a lifetime has a length", 1),
@@ -429,7 +427,7 @@ def test_attach_brings_the_engine_up_for_what_the_home_knows(shell: Shell) -> No
     reply = pipo_pb2.AttachReply(attached=["a"], runners=[RUNNERS[0]])
     code, out, err = shell.run("attach", "a", operations=Operations(attach=reply), up=False)
     assert (code, out, len(shell.brought_up)) == (0, "attached a (pid 7)\n", 1)
-    assert err == "started the background engine: http://127.0.0.1:8787\n"
+    assert err == "started the engine: port 8787, gRPC 8788\n"
 
 
 def test_attach_brings_no_engine_up_for_nothing(shell: Shell) -> None:
