@@ -33,10 +33,6 @@ OUTPUT: Final = "$output"
 BATCH: Final = "$batch"
 VERIFY: Final = "$verify"
 
-# How a held unit was set aside.
-PAUSE: Final = "pause"
-HALT: Final = "halt"
-
 # What becomes of an escalated unit.
 RETRY: Final = "retry"
 DEAD_LETTER: Final = "dead_letter"

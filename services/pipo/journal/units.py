@@ -19,7 +19,7 @@ from pipo.journal.traces import PacketError, error_of
 
 @dataclass(frozen=True, slots=True)
 class UnitStanding:
-    """One packet or copy. `has_data` is false once retention cleared its payload."""
+    """One packet or copy, as it stands on disk."""
 
     id: str
     root: str | None
@@ -41,7 +41,6 @@ class UnitStanding:
     updated_at: int
     upstream: bytes | None
     error: PacketError | None
-    has_data: bool
 
     @property
     def packet_id(self) -> str:
@@ -51,7 +50,7 @@ class UnitStanding:
 _COLUMNS: Final = (
     "id, root, parent, branch, state, cursor, version, iteration, write_no, acked_write_no, "
     "ack_by, key, input, trigger, source, hops, received_at, updated_at, "
-    "CAST(upstream AS BLOB), error, data IS NOT NULL"
+    "CAST(upstream AS BLOB), error"
 )
 
 # The families of packets (a JSON list of ids), each with its packet first.
@@ -130,4 +129,4 @@ async def last_error_of(rows: Rows, unit_id: str) -> str:
 
 async def _units(rows: Rows, query: str, ids: Sequence[str]) -> list[UnitStanding]:
     found = await rows.rows(query, (msgspec.json.encode(list(ids)).decode(),))
-    return [UnitStanding(*(*row[:-2], error_of(row[-2]), bool(row[-1]))) for row in found]
+    return [UnitStanding(*(*row[:-1], error_of(row[-1]))) for row in found]

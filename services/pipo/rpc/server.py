@@ -38,10 +38,6 @@ class RunningServer:
         await self._health.enter_graceful_shutdown()
         await self._server.stop(grace_s)
 
-    async def not_serving(self) -> None:
-        """Health says NOT_SERVING from now on, while calls are still answered."""
-        await self._health.enter_graceful_shutdown()
-
 
 async def serve(
     *servicers: object,

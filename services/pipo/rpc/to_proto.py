@@ -40,10 +40,6 @@ def message(cls: type[M], record: Any, /, **given: Any) -> M:
     return made
 
 
-def packet_row(record: Any) -> packet_pb2.PacketRow:
-    return message(packet_pb2.PacketRow, record)
-
-
 def packet_page(record: Any, source: str) -> pipo_pb2.ListPacketsReply:
     return message(pipo_pb2.ListPacketsReply, record, source=source)
 

@@ -55,7 +55,7 @@ def test_a_page_of_records_becomes_a_page_of_messages() -> None:
 
 def test_a_record_without_a_field_is_an_error_and_no_default() -> None:
     with pytest.raises(AttributeError, match="packet_id"):
-        to_proto.packet_row(object())
+        to_proto.message(packet_pb2.PacketRow, object())
 
 
 def test_findings_go_both_ways() -> None:

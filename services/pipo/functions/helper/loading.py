@@ -91,10 +91,8 @@ class _Texts:
         self._modules = {
             f"{package}.{dotted}": found for dotted, found in modules.items() if dotted
         }
-        self._main_name = ""
 
     def spec_of_main(self, name: str) -> importlib.machinery.ModuleSpec:
-        self._main_name = name
         self._modules[name] = self._main
         return self._spec(name, is_package=False)
 
