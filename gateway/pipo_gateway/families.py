@@ -36,6 +36,7 @@ FAMILIES: dict[str, tuple[Kind, str]] = {
     "pipo_checkers_attached": ("gauge", "Checkers attached to the running pipeline."),
     "pipo_gateway_requests_total": ("counter", "Requests to /in, by the class of their answer."),
     "pipo_gateway_requests_in_flight": ("gauge", "Requests to /in that wait for their answer."),
+    "pipo_home_free_bytes": ("gauge", "Room on the disk that the journals lie on."),
 }
 
 # Counter of the journal → family (design §5, §9).

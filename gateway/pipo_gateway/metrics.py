@@ -49,6 +49,8 @@ class Pipelines(Protocol):
 
     async def silent_state(self, name: str) -> str: ...
 
+    def room_left(self) -> int: ...
+
 
 @dataclass(slots=True)
 class Traffic:
@@ -78,7 +80,7 @@ class Metrics:
         async with asyncio.TaskGroup() as group:
             asked = [group.create_task(one(n), name=f"metrics of {n}") for n in names]
         found = [series for task in asked for series in task.result()]
-        return render(_families([*found, *_of_gateway(self._traffic)]))
+        return render(_families([*found, *_of_gateway(self._traffic), *self._of_home()]))
 
     async def _of(self, name: str) -> list[Series]:
         reply, numbers = await asyncio.gather(self._pipelines.metrics(name), self._numbers(name))
@@ -89,6 +91,13 @@ class Metrics:
             *_of_state(name, _status(reply) or await self._silent_state(name)),
             Series(JAMMED, {"pipeline": name}, float(_jammed(reply))),
         ]
+
+    def _of_home(self) -> list[Series]:
+        try:
+            return [Series("pipo_home_free_bytes", {}, self._pipelines.room_left())]
+        except OSError as error:
+            _log.warning("the home's disk says nothing", action="metrics.home", reason=str(error))
+            return []
 
     async def _silent_state(self, name: str) -> str:
         try:

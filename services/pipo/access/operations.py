@@ -16,7 +16,7 @@ from pipo.access.runners import Runners
 from pipo.access.runners import hint as gone_hint
 from pipo.clock import Clock, SystemClock
 from pipo.errors import PipoError
-from pipo.home import Home, leases, tokens
+from pipo.home import Home, leases, room, tokens
 from pipo.home.config import Config
 from pipo.home.desired import Desired
 from pipo.home.directory import REREAD_S, Directory
@@ -38,6 +38,8 @@ APPLY_TIMEOUT_S = 45.0
 PARALLEL_MAX = 256
 # How many journals are read at once for those that did not answer; each takes a thread.
 JOURNALS_MAX = 16
+# Not meant to be down: where the home cannot be written, that is why.
+DOWN = frozenset({"backoff", "crashed", "failed"})
 
 
 class Access:
@@ -362,6 +364,10 @@ class Access:
         """The journal's numbers, running or not."""
         return await stopped.numbers(self.home.pipeline(name))
 
+    def room_left(self) -> int:
+        """The bytes that may still be written to the home. Raises: OSError."""
+        return room.left(self.home)
+
     async def silent_state(self, name: str) -> str:
         """The state of a pipeline that does not answer; `pipo status` says the same.
 
@@ -421,6 +427,9 @@ class Access:
             made.state = await self._silent(name, wanted, supervised=supervised)
             if made.state == "unreachable":
                 made.notes.append(self._mute(name))
+            if made.state in DOWN and (trouble := room.trouble(self.home)):
+                # A disk that is full keeps its own reason from being written down.
+                made.notes.append(trouble)
             if not supervised:
                 made.notes.extend(_who_goes_on(made, wanted))
             return made

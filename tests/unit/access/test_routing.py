@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,10 +12,12 @@ import pytest
 from pipo.access import Access
 from pipo.clock import SystemClock
 from pipo.errors import InvalidState, NotFound, PipoError, Unavailable
-from pipo.home import Home, desired
+from pipo.home import Home, desired, room
+from pipo.home.config import Config
 from pipo.home.desired import Desired
 from pipo.home.leases import Lease
 from pipo.rpc.stubs import pipo_pb2
+from tests.mounts import remount, small_disk
 from tests.unit.gateway.fake_pipeline import FakePipeline
 
 PUSH = pipo_pb2.PushRequest(pipeline="x", data=b"1")
@@ -85,6 +88,24 @@ async def test_a_process_that_holds_its_lease_and_does_not_answer_is_unreachable
     (note,) = found.notes
     assert note.startswith(f"its process, pid {os.getpid()} on ")
     assert "does not answer: it is frozen, overloaded or cut off" in note
+
+
+async def test_one_that_a_full_or_read_only_home_keeps_down_says_so(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "home", size=f"{2 * room.LOW_BYTES}") as root:
+        home = Home(root)
+        home.ensure()
+        desired.write(home.pipeline("x"), Desired("running", "f", state="crashed", error="exit 70"))
+        access = Access(home, Config())
+        assert list((await access.get_pipeline("x")).notes) == []
+        (root / "rest").write_bytes(b"x" * (room.LOW_BYTES + 4096))
+        assert access.room_left() < room.LOW_BYTES
+        (note,) = (await access.get_pipeline("x")).notes
+        assert note == f"the disk of the home {root} has 16.8 MB left: make room on it"
+        await access.close()
+        remount(root, "ro")
+        assert room.trouble(home) == (
+            f"the file system of the home {root} is read-only: mount it read-write"
+        )
 
 
 async def test_a_process_that_is_gone_and_was_not_missed_yet_waits_for_its_restart(

@@ -22,6 +22,7 @@ SERIES = {
     "pipo_intake_refused_total",
     "pipo_packets_dead_lettered_total",
     "pipo_dead_letters",
+    "pipo_home_free_bytes",
 }
 
 

@@ -62,6 +62,8 @@ async def test_every_pipeline_running_or_not(
             "gone",
             "bare",
         }
+    ((labels, free),) = found["pipo_home_free_bytes"]
+    assert (labels, free > 0) == ({}, True)
     buckets = found["pipo_step_duration_seconds_bucket"]
     assert [(b["le"], v) for b, v in buckets] == [("0.1", 1), ("+Inf", 2)]
     assert buckets[0][0]["node"] == 'a"\n'
