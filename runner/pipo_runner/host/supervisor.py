@@ -206,12 +206,15 @@ class Supervisor:
         if ours is not None and ours.state == "backoff":
             await ours.dissolve()
             ours = None
+        files = out.home.pipeline(name)
+        known = desired.read(files)
+        holder = leases.holder(files.lease)
+        if (ours is not None or holder is not None) and known and known.file != found.file:
+            raise _taken(name, f"{holder or 'this runner'}", by=known.file, wanted=found.file)
         if ours is not None:
             raise self._running(name, ours.state)
-        files = out.home.pipeline(name)
-        if (holder := leases.holder(files.lease)) is not None:
+        if holder is not None:
             raise _already(name, f"{holder}")
-        known = desired.read(files)
         refuse_unheard(found, options(found, known.options if known else {}), out.home)
         files.ensure()
         try:
@@ -251,7 +254,9 @@ class Supervisor:
                 f"{name} is stopping", hint=f"wait for its drain, or: pipo stop {name} --now"
             )
         if state == "starting":
-            return InvalidState(f"{name} is starting already")
+            return InvalidState(
+                f"{name} is starting already", hint=f"see how it goes: pipo status {name}"
+            )
         holder = leases.holder(self._out.home.pipeline(name).lease)
         return _already(name, f"{holder or 'this runner'}")
 
@@ -397,6 +402,15 @@ def _engine_stopping(name: str) -> Unavailable:
     return Unavailable(
         "the engine is stopping, and starts nothing more",
         hint=f"once it has ended: pipo start {name} brings up a new one",
+    )
+
+
+def _taken(name: str, where: str, *, by: str, wanted: str) -> InvalidState:
+    """Another file's pipeline runs under the name; a restart would not be of the one wanted."""
+    return InvalidState(
+        f"{name} is already running: {where}, from another file: {by}",
+        hint=f"give {wanted} a `name` of its own, or put it in the other one's place:"
+        f" pipo stop {name}, then start it again",
     )
 
 

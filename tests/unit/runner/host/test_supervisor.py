@@ -24,6 +24,7 @@ from pipo_runner.host.options import Asked
 from pipo_runner.host.placement import FAILOVER_AFTER_MS, OTHERS_AFTER_MS
 from pipo_runner.host.policy import Ending
 from pipo_runner.host.supervisor import Supervisor
+from pipo_runner.host.surroundings import Target
 
 
 def write(home: Home, name: str, words: str) -> None:
@@ -69,6 +70,27 @@ async def test_a_second_start_is_refused_with_where_it_runs(
     for host in (supervisor, Supervisor(make(runner_id="other"))):
         with pytest.raises(InvalidState, match=f"p is already running: pid {pid} on "):
             await host.start("p")
+
+
+async def test_a_second_file_of_the_name_is_told_of_the_first(home: Home, make: Any) -> None:
+    write(home, "p", "serve")
+    first = str(home.root / "p.pipo")
+    files = {"first": first, "second": "/elsewhere/p.pipo"}
+
+    def resolve(target: str) -> Target:
+        return Target("p", files[target])
+
+    ours, other = (Supervisor(make(runner_id=i, resolve=resolve)) for i in ("here", "other"))
+    await ours.start("first")
+    for host in (ours, other):
+        with pytest.raises(InvalidState) as refused:
+            await host.start("second")
+        assert refused.value.message == (
+            f"p is already running: {leases.holder(home.pipeline('p').lease)},"
+            f" from another file: {first}"
+        )
+        assert "give /elsewhere/p.pipo a `name` of its own" in refused.value.hint
+    await ours.suspend(60.0)
 
 
 @pytest.mark.parametrize(
