@@ -1,8 +1,9 @@
 """Pipo's shared library: what every service stands on.
 
 `lang` reads pipelines, `journal` remembers, `connectors` touch the outside,
-`home` knows the files of an installation, `rpc` speaks gRPC, `telemetry` logs
-and counts. It never imports a service.
+`functions` runs the author's code, `home` knows the files of an installation,
+`rpc` speaks gRPC, `telemetry` logs and counts; `access` has the public operations,
+for the gateway and the command line. It never imports a service.
 """
 
 __version__ = "0.1.0"

@@ -1,8 +1,9 @@
 """The Pipo home: the folder that all services of one installation share.
 
 `paths` names its files and makes its folders, `config` reads config.yaml, `registry`
-says who runs where, `engine` who brought it all up, `directory` remembers it for half a second, `leases` says who is alive, `desired` says what should run,
-`tokens`, `secrets` and `bots` hold what must not leak.
+says who runs where, `engine` who brought it all up, `directory` remembers it for half a
+second, `leases` says who is alive, `desired` what should run, `sent` keeps pipelines that came
+as text; `tokens`, `secrets` and `bots` hold what must not leak.
 It never starts a process, opens a journal or dials anybody.
 """
 
