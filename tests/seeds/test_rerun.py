@@ -65,6 +65,12 @@ PIPELINES = {
         "  shape: { from: input, transform: map, with: { data: { n: '${data.n * 10}' } } }\n"
         "output:\n  from: shape\n" + to_table("versions", ", mode: upsert")
     ),
+    "looped": (
+        "input: { via: push }\nnodes:\n"
+        "  more:\n    from: input\n    transform: map\n    with: { data: { n: '${data.n + 1}' } }\n"
+        "    loop: { back_to: more, until: 'data.n >= 3', max: 5 }\n"
+        "output:\n  from: more\n" + to_table("looped")
+    ),
     "looked": PUSHED
     + to_table("looked")
     + (
@@ -230,6 +236,15 @@ def test_steps_before_the_node_do_not_run_again(stack: Stack) -> None:
             "version": 1,
             "was": "delivered",
         }
+
+
+@pytest.mark.seed("R030")
+def test_a_rerun_has_the_data_of_the_first_time_at_the_node(stack: Stack) -> None:
+    id = delivered(stack, "looped", {"n": 0})
+    assert len(events(stack, "looped", id, "node.looped")) == 2
+    again(stack, "looped", [id], "more")
+    assert len(events(stack, "looped", id, "node.looped")) == 4
+    assert packet(stack, "looped", id)["data"] == {"n": 3}
 
 
 @pytest.mark.seed("R040", "O036")

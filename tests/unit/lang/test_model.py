@@ -23,6 +23,7 @@ from .reading import PUSH, STDOUT, model
 DAY = 86_400_000
 
 
+@pytest.mark.seed("D008")
 def test_defaults() -> None:
     made = model(PUSH + STDOUT)
     assert made.name == "tried"
