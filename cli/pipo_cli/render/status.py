@@ -129,6 +129,8 @@ def _lifetime(pipeline: pipo_pb2.PipelineInfo) -> str:
         parts.append(f"{count(pipeline.stats.accepted)} of {count(life.max_packets)} packets")
     if life.HasField("until"):
         parts.append(f"until {one_line(life.until)}")
+        if parts[0] == "completed by until":
+            parts[0] = f"completed by {parts.pop()}"
     return "; ".join(parts)
 
 

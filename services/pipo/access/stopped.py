@@ -108,8 +108,10 @@ async def info(
             if version is not None:
                 made.version = version.version
                 made.chain.CopyFrom(chain_of(version.compiled))
-                if made.state == "completed":
-                    made.lifetime.CopyFrom(await _completed(rows, version.compiled))
+                ending = await last_ending(rows)
+                # The journal's own word: no host may have seen the end yet (edge 447).
+                if ending is not None and ending.kind == "completed":
+                    made.lifetime.CopyFrom(_completed(ending.reason, version.compiled))
             made.last_seq = await _last_seq(rows)
     return made
 
@@ -127,15 +129,15 @@ async def state_left(pipeline: PipelineHome, wanted: Desired | None) -> str:
     return "backoff" if wanted is not None and wanted.desired == "running" else "stopped"
 
 
-async def _completed(rows: reads.Rows, compiled: bytes) -> pipo_pb2.Lifetime:
-    """By which limit a pipeline completed, and what its version says of the others."""
+def _completed(reason: str, compiled: bytes) -> pipo_pb2.Lifetime:
+    """By which limit a pipeline completed, and what its version says of the others.
+
+    An end that was journaled without its reason tells none.
+    """
     limits = msgspec.json.decode(compiled).get("lifetime") or {}
-    made = pipo_pb2.Lifetime(max_packets=limits.get("max_packets"), until=limits.get("until"))
-    ending = await last_ending(rows)
-    # An end that was journaled without its reason tells none.
-    if ending is not None and ending.kind == "completed" and ending.reason:
-        made.reached = ending.reason
-    return made
+    return pipo_pb2.Lifetime(
+        max_packets=limits.get("max_packets"), until=limits.get("until"), reached=reason or None
+    )
 
 
 def chain_of(compiled: bytes) -> pipo_pb2.Chain:

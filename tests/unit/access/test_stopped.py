@@ -151,7 +151,7 @@ async def test_payloads_are_withheld_where_a_secret_has_no_value(
 @pytest.mark.parametrize(
     ("wanted", "ending", "state"),
     [
-        ("running", Ending("completed", "", 9), "completed"),
+        ("running", Ending("completed", "max_packets", 9), "completed"),
         ("running", Ending("failed", "halt", 9), "failed"),
         ("running", Ending("stopped", "shutdown", 9), "stopped"),
         ("running", Ending("stopped", "restart", 9), "backoff"),
@@ -182,3 +182,5 @@ async def test_an_end_that_no_host_has_seen_is_read_from_the_journal(
     assert info.state == state
     assert (info.detached, info.HasField("ttl")) == ((wanted == "running",) * 2)
     assert not info.HasField("listen")
+    assert info.HasField("lifetime") is (state == "completed")
+    assert info.lifetime.reached == ("max_packets" if state == "completed" else "")

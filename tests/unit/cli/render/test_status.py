@@ -140,6 +140,9 @@ def test_details_tell_how_far_a_lifetime_has_come_and_by_what_it_ended() -> None
     found.state, found.lifetime.reached = "completed", "max_packets"
     shown = next(line for line in details(found, NOW) if line.startswith("lifetime"))
     assert shown.split(maxsplit=1)[1].startswith("completed by max_packets; 1,234 of 5,000")
+    found.lifetime.reached = "until"
+    shown = next(line for line in details(found, NOW) if line.startswith("lifetime"))
+    assert shown.endswith("  completed by until stats.delivered > 9; 1,234 of 5,000 packets")
 
 
 def test_details_tell_the_port_that_its_input_serves_itself() -> None:
