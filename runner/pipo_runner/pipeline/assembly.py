@@ -34,6 +34,7 @@ from pipo_runner.pipeline.inbox import Inbox
 from pipo_runner.pipeline.intake import PipelineIntake
 from pipo_runner.pipeline.lifetime import NO_LIMITS, Lifetime, Limit, Terms
 from pipo_runner.pipeline.measures import Measures
+from pipo_runner.pipeline.offers import Offers
 from pipo_runner.pipeline.pausing import Pausing
 from pipo_runner.pipeline.places import Places
 from pipo_runner.pipeline.plan import Plan
@@ -86,6 +87,7 @@ class Parts:
     executor: Executor
     batches: Batches
     writing: OutputStage
+    offers: Offers
     verifications: Verifications
     acks: Acks
     intake: PipelineIntake
@@ -155,9 +157,11 @@ def assemble(pipeline: Pipeline, around: Surroundings, recovery: Recovery) -> Pa
         packet_limit=around.context.packet_limit,
         load=around.load,
     )
+    offers = Offers(timers=around.timers, clock=around.clock, log=around.context.log)
     verifications = Verifications(
-        **common, executor=executor, role_of=_output_role, load=around.load
+        **common, executor=executor, offers=offers, role_of=_output_role, load=around.load
     )
+    offers.on_verdicts = verifications.judge
     acks = Acks(
         **common,
         name=pipeline.name,
@@ -190,11 +194,11 @@ def assemble(pipeline: Pipeline, around: Surroundings, recovery: Recovery) -> Pa
     writing = OutputStage(**writes, batches=batches, log=around.context.log)
     executor.output = writing
     # A write that has not begun goes back before anybody flushes what is left.
-    pausing.on_pause += [executor.pause, verifications.pause, writing.give_back, batches.hasten]
-    pausing.on_resume += [batches.collect, verifications.unpause, acks.unpause, executor.unpause]
+    pausing.on_pause += [executor.pause, offers.pause, writing.give_back, batches.hasten]
+    pausing.on_resume += [batches.collect, offers.unpause, acks.unpause, executor.unpause]
     if pausing.reason is not None:
         executor.pause()
-        verifications.pause()
+        offers.pause()
 
     def accepted(count: int) -> None:
         rate.add(count, around.clock.monotonic())
@@ -245,7 +249,7 @@ def assemble(pipeline: Pipeline, around: Surroundings, recovery: Recovery) -> Pa
             pending=pending,
             pausing=pausing,
             endings=endings,
-            checkers=verifications,
+            checkers=offers,
             statistics=statistics,
             scopes=around.scopes,
             version=lambda: around.plans.current().version,
@@ -257,8 +261,8 @@ def assemble(pipeline: Pipeline, around: Surroundings, recovery: Recovery) -> Pa
             log=around.context.log,
         )
         pending.on_moving = stalling.moving
-        verifications.progress = stalling.progress
-        verifications.on_stall_report = stalling.reported
+        offers.progress = stalling.progress
+        offers.on_stall_report = stalling.reported
         pausing.on_pause.append(stalling.paused)
         pausing.on_resume.append(stalling.resumed)
 
@@ -293,6 +297,7 @@ def assemble(pipeline: Pipeline, around: Surroundings, recovery: Recovery) -> Pa
         executor=executor,
         batches=batches,
         writing=writing,
+        offers=offers,
         verifications=verifications,
         acks=acks,
         intake=intake,

@@ -205,7 +205,7 @@ class Closing:
         await run.journal.commit(end.last_word(run.clock.now_ms()))
         reach("ended.after_commit")
         registry.remove(run.home, run.name)
-        parts.verifications.close()
+        parts.offers.close()
         run.timers.end_reading()
         if run.server is not None:
             await run.server.stop(REQUESTS_GRACE_S)

@@ -39,6 +39,7 @@ from pipo_runner.pipeline.ground import Ground
 from pipo_runner.pipeline.handing import HandOvers
 from pipo_runner.pipeline.http_door import HttpDoor
 from pipo_runner.pipeline.lifetime import terms_of
+from pipo_runner.pipeline.offers import Offers
 from pipo_runner.pipeline.operations import Operations, operations
 from pipo_runner.pipeline.pausing import MANUAL, REQUESTED
 from pipo_runner.pipeline.pushing import Pushes
@@ -46,7 +47,6 @@ from pipo_runner.pipeline.resuming import loader, take_up
 from pipo_runner.pipeline.servicer import PipelineServicer
 from pipo_runner.pipeline.tidying import Tidying
 from pipo_runner.pipeline.timers import Timers
-from pipo_runner.pipeline.verification import Verifications
 from pipo_runner.pipeline.versions import Definition, Edition
 from pipo_runner.spec import ProcessSpec
 
@@ -277,8 +277,8 @@ class PipelineProcess:
         return self._journal
 
     @property
-    def verifications(self) -> Verifications:
-        return self.parts.verifications
+    def offers(self) -> Offers:
+        return self.parts.offers
 
     @property
     def pushes(self) -> Pushes:
@@ -339,8 +339,8 @@ class PipelineProcess:
         return await self.parts.measures.info(
             self._entry(""),
             plan=self._ground.plans.current(),
-            checkers=self.verifications.checkers,
-            verifying=len(self.verifications),
+            checkers=self.offers.checkers,
+            verifying=len(self.offers),
             now_ms=self._clock.now_ms(),
             routes={} if self._http is None else self._http.routes(),
             paused_reason=self.parts.pausing.reason,
@@ -354,7 +354,7 @@ class PipelineProcess:
         return self.parts.measures.series(
             status=self.status,
             jammed=self._stalled_at is not None,
-            checkers=self.verifications.checkers,
+            checkers=self.offers.checkers,
             refused=self.parts.admission.refused,
         )
 

@@ -21,10 +21,10 @@ from pipo_runner.pipeline.applying import Applying
 from pipo_runner.pipeline.downstream import Downstream
 from pipo_runner.pipeline.handing import HandOvers
 from pipo_runner.pipeline.http_door import HttpDoor
+from pipo_runner.pipeline.offers import Offers
 from pipo_runner.pipeline.operations import Operations
 from pipo_runner.pipeline.pushing import Pushes
 from pipo_runner.pipeline.reruns import Wanted, since_of
-from pipo_runner.pipeline.verification import Verifications
 
 RUNNER = "runner"
 WATCH_TIMEOUT_S = 10.0
@@ -39,7 +39,7 @@ class Process(Protocol):
     name: str
 
     @property
-    def verifications(self) -> Verifications: ...
+    def offers(self) -> Offers: ...
 
     @property
     def pushes(self) -> Pushes: ...
@@ -332,15 +332,15 @@ class PipelineServicer(pipeline_pb2_grpc.PipelineServicer):
         first = await anext(aiter(request_iterator), None)
         if first is None or not first.HasField("hello"):
             raise BadRequest("the first message of a checker says who it is", hint="send `hello`")
-        hub = self._process.verifications
-        checker = hub.attach(first.hello.checker_id, first.hello.capacity)
-        reader = hub.listen(checker, request_iterator)
+        offers = self._process.offers
+        checker = offers.attach(first.hello.checker_id, first.hello.capacity)
+        reader = offers.listen(checker, request_iterator)
         try:
-            async for reply in hub.offers(checker):
+            async for reply in offers.replies(checker):
                 yield reply
         finally:
             reader.cancel()
-            hub.detach(checker)
+            offers.detach(checker)
 
 
 def limit_of(asked: int, default: int) -> int:

@@ -171,7 +171,7 @@ async def test_with_one_slot_a_batched_unit_waits_for_its_check_without_it() -> 
     await rig.accept(1, 2, 3, 4)
     await rig.settle()
     assert written_data(rig) == [[1, 2], [3, 4]]
-    assert (len(rig.parts.verifications), rig.parts.executor.in_hand) == (4, 0)
+    assert (len(rig.parts.offers), rig.parts.executor.in_hand) == (4, 0)
 
 
 async def test_an_invalid_unit_never_joins() -> None:
@@ -427,7 +427,7 @@ async def test_with_one_slot_written_units_of_batches_take_none_after_a_restart(
     ]
     rig, rows = await resumed(body, *written)
     assert rows == {"R4": 3}
-    assert (len(rig.parts.verifications), rig.parts.executor.in_hand) == (3, 0)
+    assert (len(rig.parts.offers), rig.parts.executor.in_hand) == (3, 0)
 
 
 async def test_with_one_slot_a_batched_unit_is_looked_for_again_without_it() -> None:

@@ -388,7 +388,7 @@ async def test_a_run_that_halts_as_it_starts_takes_nothing(
     body = f"{PLAIN}delivered: {{ check: file_exists, on_fail: {{ then: halt }} }}\n"
     process = await house.start(body)
     written = await house.push({"n": 1})
-    await soon(lambda: len(process.verifications) == 1)
+    await soon(lambda: len(process.offers) == 1)
     await process.pause("")
     waiting = await house.push({"n": 2})
     await house.end("now", "stop")
@@ -552,7 +552,7 @@ async def test_a_drain_ends_at_the_time_limit_of_its_file(house: House) -> None:
     packet = await house.push()
     assert await house.end("drain", "stop") == 0
     await house.start(hasty)
-    assert len(house.process.verifications) == 1
+    assert len(house.process.offers) == 1
     assert packet in {unit.id for unit in (await house.journal.recover()).units}
     await house.end()
 
@@ -560,7 +560,7 @@ async def test_a_drain_ends_at_the_time_limit_of_its_file(house: House) -> None:
 async def test_a_second_stop_cuts_a_drain_short(house: House) -> None:
     await house.start(CHECKED)
     await house.push()
-    await soon(lambda: len(house.process.verifications) == 1)
+    await soon(lambda: len(house.process.offers) == 1)
     run = house.running()
     house.process.end(End("drain", "stop"))
     await soon(lambda: house.process.status == "draining")
@@ -750,7 +750,7 @@ async def test_a_journal_that_fails_ends_the_run(house: House) -> None:
 async def test_a_crash_in_a_drain_ends_it(house: House) -> None:
     await house.start(CHECKED)
     await house.push()
-    await soon(lambda: len(house.process.verifications) == 1)
+    await soon(lambda: len(house.process.offers) == 1)
     run = house.running()
     house.process.end(End("drain", "stop"))
     await soon(lambda: house.process.status == "draining")
@@ -778,6 +778,6 @@ async def test_an_accepted_packet_survives_a_crash(house: House) -> None:
     packet = await house.push()
     await house.kill()
     await house.start(CHECKED)
-    await soon(lambda: len(house.process.verifications) == 1)
+    await soon(lambda: len(house.process.offers) == 1)
     assert (await house.journal.recover()).units[0].id == packet
     await house.end()

@@ -196,7 +196,7 @@ async def test_a_check_that_cannot_be_rendered_ends_its_unit_alone() -> None:
     rig, rows = await resumed(KEYED, bad, good)
     assert rows == {"R4": 2}
     assert [change.unit for change in rig.journal.of(journaled.DeadLettered)] == ["u1"]
-    assert len(rig.parts.verifications) == 1
+    assert len(rig.parts.offers) == 1
 
 
 async def test_a_destination_that_cannot_be_opened_holds_up_nothing() -> None:
@@ -208,7 +208,7 @@ async def test_a_destination_that_cannot_be_opened_holds_up_nothing() -> None:
 
     rig.output.recover = recover  # type: ignore[method-assign]
     await take_up([unit], rig.around, rig.parts)
-    assert len(rig.parts.verifications) == 1
+    assert len(rig.parts.offers) == 1
     assert ("warning", "the destination was not looked at") in rig.logged
 
 

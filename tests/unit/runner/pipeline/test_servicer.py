@@ -24,10 +24,10 @@ from pipo_runner.pipeline.applying import Applied, Applying, FileWarning
 from pipo_runner.pipeline.downstream import Downstream
 from pipo_runner.pipeline.handing import HandOvers
 from pipo_runner.pipeline.http_door import HttpDoor
+from pipo_runner.pipeline.offers import Offers
 from pipo_runner.pipeline.operations import Operations
 from pipo_runner.pipeline.pushing import Pushes
 from pipo_runner.pipeline.servicer import PAGE_MAX, PipelineServicer, limit_of
-from pipo_runner.pipeline.verification import Verifications
 from tests.unit.journal.conftest import open_quick
 from tests.unit.journal.packets import AT, accepted, packet_id, version
 from tests.unit.runner.pipeline.rig import PLAIN, Rig
@@ -55,8 +55,8 @@ class FakeProcess:
     applied: list[tuple[Any, ...]] = field(default_factory=list)
 
     @property
-    def verifications(self) -> Verifications:
-        return self.rig.parts.verifications
+    def offers(self) -> Offers:
+        return self.rig.parts.offers
 
     @property
     def pushes(self) -> Pushes:
@@ -356,7 +356,7 @@ async def test_a_checker_is_offered_units_and_its_verdict_is_committed(
     await stream.end()
     with pytest.raises(StopAsyncIteration):
         await anext(stream.replies)
-    assert process.verifications.checkers == 0
+    assert process.offers.checkers == 0
 
 
 async def test_a_checker_says_who_it_is_first(stub: Any, process: FakeProcess) -> None:
@@ -364,7 +364,7 @@ async def test_a_checker_says_who_it_is_first(stub: Any, process: FakeProcess) -
     await stream.say(heartbeat=True)
     with pytest.raises(BadRequest, match="says who it is"), calling("people"):
         await anext(stream.replies)
-    assert process.verifications.checkers == 0
+    assert process.offers.checkers == 0
 
 
 async def test_a_verdict_that_the_journal_does_not_take_stops_the_process(
@@ -388,8 +388,8 @@ async def test_a_verdict_that_the_journal_does_not_take_stops_the_process(
 async def test_close_ends_a_checkers_stream_in_order(stub: Any, process: FakeProcess) -> None:
     stream = Stream(stub)
     await stream.hello()
-    await soon(lambda: process.verifications.checkers == 1)
-    process.verifications.close()
+    await soon(lambda: process.offers.checkers == 1)
+    process.offers.close()
     with pytest.raises(StopAsyncIteration):
         await anext(stream.replies)
 
@@ -425,14 +425,14 @@ async def test_callers_that_vanish_hurt_nobody(
     await pushes.put(pipo_pb2.PushStreamRequest(items=[piece, whole]))
     async for _ in push:
         break
-    await soon(lambda: process.verifications.checkers == 1)
+    await soon(lambda: process.offers.checkers == 1)
     assert not process.rig.budget.take(8 * 1024)
     if how == "channel":
         await channel.close(0)
     else:
         for call in (stream.call, ingest, push):
             call.cancel()
-    await soon(lambda: process.verifications.checkers == 0)
+    await soon(lambda: process.offers.checkers == 0)
 
     def all_given_back() -> bool:
         return process.rig.budget.take(8 * 1024)

@@ -12,9 +12,9 @@ from pipo.connectors.contract import StepCall, WriteFailed
 from pipo.journal import changes as journaled
 from pipo.journal.changes import PipelineEscalated, Stalled, Unjammed
 from pipo.rpc.stubs import checker_pb2 as pb
+from pipo_runner.pipeline.offers import LEASE_S
 from pipo_runner.pipeline.resuming import take_up
 from pipo_runner.pipeline.stalling import Stalling
-from pipo_runner.pipeline.verification import LEASE_S
 from tests.unit.runner.pipeline.rig import TABLE, Rig, pending, quiet
 from tests.unit.runner.pipeline.test_resuming import recovery
 from tests.unit.runner.pipeline.test_verification import CHECKED, FAILED, PASSED, Checker
@@ -74,7 +74,7 @@ async def test_one_stall_is_told_after_that_long_however_long_it_lasts(told_by: 
             await rig.timers.elapse(1.0)
             if checker is not None:
                 checker.beat()
-                rig.parts.verifications.on_stall_report("c1")
+                rig.parts.offers.on_stall_report("c1")
                 await quiet()
 
     await rig.timers.elapse(3600.0)
@@ -192,7 +192,7 @@ async def test_a_process_that_was_frozen_takes_its_own_absence_for_no_stall() ->
     await rig.accept({"n": 1})
     rig.clock.passed_s += 20.0
     await rig.timers.elapse(0.0)
-    rig.parts.verifications.on_stall_report("c1")
+    rig.parts.offers.on_stall_report("c1")
     await rig.timers.elapse(7.9)
     assert rig.stalls == []
     await rig.timers.elapse(1.0)
@@ -224,7 +224,7 @@ async def test_a_checker_that_falls_silent_hides_no_jam() -> None:
     await rig.accept({"n": 1})
     await rig.timers.elapse(LEASE_S + 1.0)
     assert len(rig.stalls) == 1
-    assert rig.parts.verifications.checkers == 0
+    assert rig.parts.offers.checkers == 0
 
 
 async def test_a_checker_that_is_heard_and_says_nothing_hides_no_jam_for_long() -> None:
@@ -248,7 +248,7 @@ async def test_a_report_without_a_stall_is_answered_with_how_things_are() -> Non
     await rig.accept({"n": 1})
     await rig.timers.elapse(3.0)
     before = len(progress_of(checker))
-    rig.parts.verifications.on_stall_report("c1")
+    rig.parts.offers.on_stall_report("c1")
     await quiet()
     assert rig.stalls == []
     (answer,) = progress_of(checker)[before:]
@@ -282,8 +282,8 @@ async def test_without_stall_a_checker_hears_no_progress_and_nothing_waits() -> 
     rig = Rig(CHECKED, auto=True)
     checker = Checker(rig)
     await rig.accept({"name": "Ada"})
-    rig.parts.verifications.tell_progress()
-    rig.parts.verifications.on_stall_report("c1")
+    rig.parts.offers.tell_progress()
+    rig.parts.offers.on_stall_report("c1")
     await quiet()
     assert rig.parts.stalling is None
     assert progress_of(checker) == []
@@ -492,7 +492,7 @@ async def test_a_unit_at_its_check_is_marked_and_its_verdict_decides(outcome: An
     (unit,) = await rig.accept({"name": "Ada"})
     await rig.settle()
     await rig.timers.elapse(8.5)
-    rig.parts.verifications.on_stall_report("c1")
+    rig.parts.offers.on_stall_report("c1")
     await rig.settle()
     assert rig.journal.of(PipelineEscalated)[0].marked == 1
     checker.say(f"{unit}:1:1", outcome, message="not there")
