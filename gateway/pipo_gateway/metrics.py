@@ -85,10 +85,11 @@ class Metrics:
     async def _of(self, name: str) -> list[Series]:
         reply, numbers = await asyncio.gather(self._pipelines.metrics(name), self._numbers(name))
         own = [] if reply is None else _of_process(name, reply)
+        made = numbers if isinstance(numbers, Numbers) else None
         return [
             *own,
-            *_of_journal(name, numbers, self._clock.now_ms()),
-            *_of_state(name, _status(reply) or await self._silent_state(name)),
+            *([] if made is None else _of_journal(name, made, self._clock.now_ms())),
+            *_of_state(name, _status(reply) or await self._silent_state(name, numbers)),
             Series(JAMMED, {"pipeline": name}, float(_jammed(reply))),
         ]
 
@@ -99,14 +100,17 @@ class Metrics:
             _log.warning("the home's disk says nothing", action="metrics.home", reason=str(error))
             return []
 
-    async def _silent_state(self, name: str) -> str:
+    async def _silent_state(self, name: str, numbers: Numbers | PipoError | None) -> str:
+        """As `pipo status` has it, which calls one failed whose journal cannot be read."""
+        if isinstance(numbers, PipoError):
+            return "failed"
         try:
             return await self._pipelines.silent_state(name)
         except PipoError:
-            # As `pipo status` has it: a journal that cannot be read.
             return "failed"
 
-    async def _numbers(self, name: str) -> Numbers | None:
+    async def _numbers(self, name: str) -> Numbers | PipoError | None:
+        """None when the journal is too slow, the error when it cannot be read."""
         try:
             async with asyncio.timeout(NUMBERS_TIMEOUT_S):
                 return await self._pipelines.numbers(name)
@@ -114,7 +118,7 @@ class Metrics:
             _log.warning(
                 "numbers missing", action="metrics.missing", pipeline=name, reason=str(error)
             )
-            return None
+            return error if isinstance(error, PipoError) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,9 +145,7 @@ def _value(series: pipeline_pb2.MetricSeries) -> float | HistogramSample:
     return HistogramSample(tuple(seen.bounds), tuple(seen.counts), seen.count, seen.sum)
 
 
-def _of_journal(pipeline: str, numbers: Numbers | None, now_ms: int) -> list[Series]:
-    if numbers is None:
-        return []
+def _of_journal(pipeline: str, numbers: Numbers, now_ms: int) -> list[Series]:
     own = {"pipeline": pipeline}
     counters = numbers.counters
     made = [Series(family, own, counters.get(name, 0)) for name, family in COUNTED.items()]

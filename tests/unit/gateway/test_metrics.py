@@ -69,6 +69,17 @@ async def test_every_pipeline_running_or_not(
     assert buckets[0][0]["node"] == 'a"\n'
 
 
+async def test_one_whose_journal_cannot_be_read_has_failed_as_status_says(
+    home: Home, client: aiohttp.ClientSession, pipeline: FakePipeline
+) -> None:
+    place = home.pipeline("broken")
+    desired.write(place, Desired("stopped", "/w/broken.pipo", state="stopped"))
+    (place.folder / "journal.db").write_bytes(b"x" * 4096)
+    found = await scrape(client)
+    assert state_of(found, "broken") == "failed"
+    assert "broken" not in {one["pipeline"] for one, _ in found["pipo_packets_pending"]}
+
+
 @pytest.mark.parametrize("jammed", [0, 1])
 def test_a_jam_is_what_the_process_says_whatever_its_state(jammed: int) -> None:
     paused = pipeline_pb2.MetricSeries(name=STATE, labels={"state": "paused"}, value=1)
