@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
-
 from pipo.errors import InvalidState, NotFound
 from pipo.home import Home, desired, registry
+from pipo.home.nearest import nearest
 
 
 def known_file(home: Home, name: str) -> str:
@@ -24,8 +23,8 @@ def known_file(home: Home, name: str) -> str:
             f"nothing says which file {name} was started from",
             hint="start it by its file: pipo start <file>",
         )
-    near = difflib.get_close_matches(name, home.pipeline_names(), n=1)
+    meant = nearest(home, name, home.pipeline_names())
     raise NotFound(
         f"no pipeline named {name!r}",
-        hint=f"did you mean {near[0]}?" if near else "start it by its file: pipo start <file>",
+        hint=f"did you mean {meant}?" if meant else "start it by its file: pipo start <file>",
     )

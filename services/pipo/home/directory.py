@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import os
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from pipo.clock import Clock
 from pipo.errors import NotFound
 from pipo.home import Home, desired, leases, registry
 from pipo.home.desired import Desired
+from pipo.home.nearest import nearest
 from pipo.home.paths import NAME
 from pipo.home.registry import Entry
 
@@ -85,9 +85,9 @@ class Directory:
     def unknown(self, name: str) -> NotFound:
         """The error for a name that nobody knows, with the one that was probably meant."""
         names = self.names()
-        close = difflib.get_close_matches(name, names, n=1)
-        if close:
-            hint = f"did you mean {close[0]}?"
+        meant = nearest(self._home, name, names)
+        if meant is not None:
+            hint = f"did you mean {meant}?"
         elif names:
             hint = f"there are: {', '.join(names[:10])}{', …' if len(names) > 10 else ''}"
         else:
