@@ -6,21 +6,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator
 
 from pipo.access import log_tail, requests, stopped, stopped_versions
 from pipo.access.checking import check_text
 from pipo.access.hosts import Hosts
-from pipo.access.routing import COMING, STOPPING, Routing
+from pipo.access.listing import STATUS_TIMEOUT_S, Listing
+from pipo.access.routing import STOPPING, Routing
 from pipo.access.runners import Runners
-from pipo.access.runners import hint as gone_hint
 from pipo.clock import Clock, SystemClock
-from pipo.errors import PipoError
-from pipo.home import Home, leases, room, tokens
+from pipo.home import Home, room, tokens
 from pipo.home.config import Config
-from pipo.home.desired import Desired
 from pipo.home.directory import REREAD_S, Directory
-from pipo.home.registry import Entry, ServiceEntry
+from pipo.home.registry import Entry
 from pipo.journal.states import DEAD_LETTERED
 from pipo.rpc.connections import Connections, Peer
 from pipo.rpc.errors import Unanswered, calling
@@ -28,18 +26,10 @@ from pipo.rpc.stubs import packet_pb2, pipeline_pb2, pipo_pb2
 
 READ_TIMEOUT_S = 10.0
 PUSH_TIMEOUT_S = 30.0
-STATUS_TIMEOUT_S = 2.0
 # A queue may hold many thousands; less than a command waits for its answer.
 ALL_TIMEOUT_S = 80.0
 # Longer than the steps of a version may take to open.
 APPLY_TIMEOUT_S = 45.0
-# How many pipelines are asked at once for a listing: those that do not answer, each within its
-# time, must not add up.
-PARALLEL_MAX = 256
-# How many journals are read at once for those that did not answer; each takes a thread.
-JOURNALS_MAX = 16
-# Not meant to be down: where the home cannot be written, that is why.
-DOWN = frozenset({"backoff", "crashed", "failed"})
 
 
 class Access:
@@ -54,7 +44,7 @@ class Access:
         self._connections = Connections(token)
         self._routing = Routing(self.directory, self._connections)
         self._hosts = Hosts(home, token, config.start_timeout_s)
-        self._journals = asyncio.Semaphore(JOURNALS_MAX)
+        self._listing = Listing(self.directory, self._routing, self._hosts, home, self._clock)
         self._runners = Runners(self.directory, self._routing, self._hosts, home, self._clock)
 
     async def close(self) -> None:
@@ -65,24 +55,12 @@ class Access:
 
     async def list_pipelines(self) -> pipo_pb2.ListPipelinesReply:
         """Every pipeline that the home knows, by name, running or not."""
-        places = asyncio.Semaphore(PARALLEL_MAX)
-        supervisors = self._hosts.supervisors()
-
-        async def one(name: str) -> pipo_pb2.PipelineInfo:
-            async with places:
-                return await self._info(name, supervisors)
-
-        async with asyncio.TaskGroup() as group:
-            asked = [
-                group.create_task(one(name), name=f"status of {name}")
-                for name in self.directory.names()
-            ]
-        return pipo_pb2.ListPipelinesReply(pipelines=[task.result() for task in asked])
+        return pipo_pb2.ListPipelinesReply(pipelines=await self._listing.all())
 
     async def get_pipeline(self, name: str) -> pipo_pb2.PipelineInfo:
         """Raises: NotFound."""
         self._routing.require(name)
-        return await self._info(name)
+        return await self._listing.one(name)
 
     async def list_runners(self) -> pipo_pb2.ListRunnersReply:
         """Every pipeline process that runs or should, by name."""
@@ -100,7 +78,7 @@ class Access:
         requests.check_start(request)
         started = await self._hosts.start(request)
         self._routing.forget(started.name)
-        whole = await self._info(started.name)
+        whole = await self._listing.one(started.name)
         return whole if whole.status else started
 
     async def start_known(self, request: pipo_pb2.StartRequest) -> pipo_pb2.PipelineInfo:
@@ -142,7 +120,7 @@ class Access:
         self._routing.require(name)
         started = await self._hosts.restart(request)
         self._routing.forget(name)
-        whole = await self._info(name)
+        whole = await self._listing.one(name)
         if not whole.status:
             return started
         if started.state == STOPPING:
@@ -398,82 +376,3 @@ class Access:
             with calling(peer.whom):
                 async for page in peer.stub.WatchEvents(request):
                     yield page
-
-    async def _info(
-        self, name: str, supervisors: Callable[[str], ServiceEntry | None] | None = None
-    ) -> pipo_pb2.PipelineInfo:
-        """A pipeline's entry, with the host that supervises it now, whoever started it."""
-        host = (supervisors or self._hosts.supervising)(name)
-        info = await self._told(name, supervised=host is not None)
-        if host is not None:
-            info.runner = host.id
-        return info
-
-    async def _told(self, name: str, *, supervised: bool) -> pipo_pb2.PipelineInfo:
-        """A pipeline's own words, or what its files say when it does not answer in time."""
-        try:
-            own = await self._own_words(name)
-            wanted = self.directory.desired(name)
-            if own is not None:
-                if wanted is not None and wanted.last_exit is not None:
-                    # Of the run before this one: a process cannot know it.
-                    own.last_exit = wanted.last_exit
-                if own.detached:
-                    # It knows how it was started; whoever attaches it afterwards tells its host.
-                    own.detached = wanted is None or wanted.detached
-                return own
-            async with self._journals:
-                made = await stopped.info(self.home.pipeline(name), wanted, self._clock.now_ms())
-            made.state = await self._silent(name, wanted, supervised=supervised)
-            if made.state == "unreachable":
-                made.notes.append(self._mute(name))
-            if made.state in DOWN and (trouble := room.trouble(self.home)):
-                # A disk that is full keeps its own reason from being written down.
-                made.notes.append(trouble)
-            if not supervised:
-                made.notes.extend(_who_goes_on(made, wanted))
-            return made
-        except PipoError as error:
-            # One damaged journal must not hide the others.
-            return pipo_pb2.PipelineInfo(name=name, state="failed", error=error.message)
-
-    async def _silent(self, name: str, wanted: Desired | None, *, supervised: bool) -> str:
-        """Its host's last word, held against what is there now."""
-        state = wanted.state if wanted is not None and wanted.state else "stopped"
-        if self.directory.alive(name):
-            if state == STOPPING:
-                return state
-            return "starting" if state in COMING else "unreachable"
-        if not supervised and state in ("running", STOPPING):
-            # No host has seen the end: it came later than the last one's.
-            async with self._journals:
-                return await stopped.state_left(self.home.pipeline(name), wanted)
-        return "starting" if state == "running" else state
-
-    def _mute(self, name: str) -> str:
-        """Whose answer is missing, what that may come from, and what helps."""
-        held = leases.holder(self.home.pipeline(name).lease)
-        who = f", pid {held.pid} on {held.host}," if held is not None and held.pid else ""
-        return (
-            f"its process{who} runs and does not answer: it is frozen, overloaded or cut off from "
-            "the network; what it accepted is kept, and it goes on once it can"
-        )
-
-    async def _own_words(self, name: str) -> pipo_pb2.PipelineInfo | None:
-        """What the process says of itself; None when none answers within STATUS_TIMEOUT_S."""
-        request = pipeline_pb2.StatusRequest()
-        try:
-            async with asyncio.timeout(STATUS_TIMEOUT_S):
-                return await self._routing.try_ask(name, lambda peer: peer.stub.Status(request))
-        except TimeoutError:
-            self._routing.forget(name)
-            return None
-
-
-def _who_goes_on(left: pipo_pb2.PipelineInfo, wanted: Desired | None) -> list[str]:
-    """What brings up again one that was to run on, and that no host supervises now."""
-    if left.state == "backoff":
-        return [gone_hint(left.name, "stale")]
-    if wanted is not None and wanted.desired == "running" and wanted.state == "stopped":
-        return ["suspended: it goes on with the next engine or runner (pipo engine start)"]
-    return []

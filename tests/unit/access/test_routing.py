@@ -101,6 +101,9 @@ async def test_one_that_a_full_or_read_only_home_keeps_down_says_so(tmp_path: Pa
         assert access.room_left() < room.LOW_BYTES
         (note,) = (await access.get_pipeline("x")).notes
         assert note == f"the disk of the home {root} has 16.8 MB left: make room on it"
+        desired.write(home.pipeline("y"), Desired("running", "f", state="starting"))
+        found = await access.get_pipeline("y")
+        assert (found.state, list(found.notes)) == ("starting", [note])
         await access.close()
         remount(root, "ro")
         assert room.trouble(home) == (
