@@ -3,6 +3,7 @@
     operations.py   Access: every operation, over the messages of pipo.proto
     routing.py      who answers for a pipeline: its process, its journal, or a reason
     hosts.py        start and stop, through the runner hosts
+    listing.py      the pipelines, as `pipo status` tells of them
     runners.py      the processes, as `pipo runners` lists them
     stopped.py      what a pipeline that does not run still tells, from its journal; its versions
                     in stopped_versions.py

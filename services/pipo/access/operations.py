@@ -351,11 +351,7 @@ class Access:
 
         Raises: PipoError, for a journal that cannot be read.
         """
-        wanted = self.directory.desired(name)
-        # The hosts are read only for those of which it matters: a page asks for every pipeline.
-        open_ended = wanted is not None and wanted.state in ("running", STOPPING)
-        supervised = open_ended and self._hosts.supervising(name) is not None
-        return await self._silent(name, wanted, supervised=supervised)
+        return await self._listing.silent(name)
 
     # ── parts ────────────────────────────────────────────────────────────────
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from pipo.access import Access, operations
+from pipo.access import Access, listing
 from pipo.clock import SystemClock
 from pipo.home import Home, desired, registry
 from pipo.home.desired import Desired
@@ -65,7 +65,7 @@ async def test_it_waits_for_the_frozen_together_and_says_who_they_are(
     home.pipeline("starting").claim.write_text('{"host": "there", "pid": 7, "started_at": 1}')
     first = await access.list_pipelines()
     assert {one.state for one in first.pipelines} == {"running", "backoff", "starting"}
-    monkeypatch.setattr(operations, "STATUS_TIMEOUT_S", LIMIT_S)
+    monkeypatch.setattr(listing, "STATUS_TIMEOUT_S", LIMIT_S)
     for name, one in pipelines.items():
         one.frozen = name != "well"
     for _ in range(2):
