@@ -58,7 +58,7 @@ output:
     message: "Packet ${meta.packet_id} failed output rule '${error.rule}'; not written"
 """
 RULES = """\
-errors: { retry: 5, delay: 10ms }
+errors: { retry: 5, delay: 10ms, then: halt }
 input: { via: push }
 output:
   from: input
@@ -69,7 +69,7 @@ output:
     - meta.trigger == "push" && meta.source != "evil"
     - env.WHO == "ada" || data.any
     - output.with.table == data.table
-  on_error: { retry: 3, delay: 10ms }
+  on_error: { retry: 3, delay: 10ms, then: pause }
 """
 FAILING = """\
 errors:{errors}

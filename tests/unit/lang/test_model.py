@@ -23,7 +23,7 @@ from .reading import PUSH, STDOUT, model
 DAY = 86_400_000
 
 
-@pytest.mark.seed("D008")
+@pytest.mark.seed("D008", "R014")
 def test_defaults() -> None:
     made = model(PUSH + STDOUT)
     assert made.name == "tried"
@@ -46,6 +46,13 @@ def test_defaults() -> None:
     assert made.retention == Retention(7 * DAY, 30 * DAY, 3 * DAY, None)
 
 
+@pytest.mark.seed("R014")
+def test_dead_letters_stay_forever_beside_other_ages() -> None:
+    made = model(PUSH + STDOUT + "retention: { data: 1s, trail: 1s, rejected: 1s }\n")
+    assert made.retention == Retention(1000.0, 1000.0, 1000.0, None)
+
+
+@pytest.mark.seed("O067")
 def test_everything_set() -> None:
     made = model(
         """
