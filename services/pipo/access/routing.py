@@ -126,5 +126,5 @@ class Routing:
         hint = f"start it with: pipo start {name}"
         if state == "completed":
             # Decision 6: a start whose limits are reached completes again.
-            hint += "; its lifetime.max_packets and lifetime.until must allow more"
+            hint += "; where lifetime.max_packets or lifetime.until ended it, change that first"
         return InvalidState(f"pipeline {name!r} is not running{why}", hint=hint)
