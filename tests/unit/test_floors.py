@@ -14,6 +14,7 @@ FLOORS = {
     "pipo.rpc.stubs": 0,
     "pipo": 1,
     "pipo.errors": 1,
+    "pipo.children": 1,
     "pipo.clock": 1,
     "pipo.payload": 1,
     "pipo.crashpoints": 1,

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import json
 import os
-import select
 import signal
 import socket
 import sys
@@ -14,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from pipo.children import take_end
 from pipo.errors import Internal, Unavailable
 from pipo.telemetry.logs import logger
 from pipo_runner.host.child import Request
@@ -168,7 +168,7 @@ class ForkServer:
         """Takes the end of a forkserver whose socket is closed."""
         pid, self.pid = self.pid, None
         if pid is not None:
-            await asyncio.to_thread(_wait, pid)
+            await asyncio.to_thread(take_end, pid, _END_TIMEOUT_MS)
 
     async def _fork(self, request: Request, report_fd: int) -> tuple[int, int]:
         assert self._socket is not None
@@ -279,17 +279,3 @@ async def _readable(fd: int) -> None:
 async def _read(fd: int) -> bytes:
     await _readable(fd)
     return os.read(fd, 65536)
-
-
-def _wait(pid: int) -> None:
-    """Takes the process's end, which its closed socket brings about, or force does."""
-    with contextlib.suppress(ChildProcessError, ProcessLookupError):
-        pidfd = os.pidfd_open(pid)
-        try:
-            poll = select.poll()
-            poll.register(pidfd, select.POLLIN)
-            if not poll.poll(_END_TIMEOUT_MS):
-                os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
-        finally:
-            os.close(pidfd)

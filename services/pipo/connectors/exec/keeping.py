@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pipo.children import take_end
 from pipo.clock import Clock
 from pipo.connectors.contract import WriteFailed
 from pipo.connectors.exec import keeper
@@ -166,7 +167,7 @@ class Keeper:
         async with self._turn:
             if self._socket is not None:
                 self._let_go()
-                await asyncio.to_thread(_wait, self._pid)
+                await asyncio.to_thread(take_end, self._pid, _END_WAIT_MS)
 
     def _start(self) -> None:
         lease = None if self._lease is None else self._taken(self._lease)
@@ -270,7 +271,7 @@ class Keeper:
             run.kill()
             if not run.ended.done():
                 run.ended.set_exception(_gone())
-        asyncio.get_running_loop().run_in_executor(None, _wait, self._pid)
+        asyncio.get_running_loop().run_in_executor(None, take_end, self._pid, _END_WAIT_MS)
 
     def _let_go(self) -> None:
         if self._socket is not None:
@@ -287,17 +288,3 @@ def _gone() -> WriteFailed:
         "the process that keeps the programs of this pipeline has ended",
         hint="whether the program did its work is not known",
     )
-
-
-def _wait(pid: int) -> None:
-    """Takes the keeper's end, which that of its socket brings about, or force does."""
-    with contextlib.suppress(ChildProcessError, ProcessLookupError):
-        pidfd = os.pidfd_open(pid)
-        try:
-            poll = select.poll()
-            poll.register(pidfd, select.POLLIN)
-            if not poll.poll(_END_WAIT_MS):
-                os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
-        finally:
-            os.close(pidfd)
