@@ -350,6 +350,7 @@ def limits() -> str:
     """What bounds a file and its texts."""
     rows = (
         ("a file", f"{load.BYTES_LIMIT // 1024} KiB, {load.DEPTH_LIMIT} levels deep"),
+        ("keys and values in a file", f"{load.VALUES_LIMIT:,}"),
         ("aliases (`*name`) in a file", f"{load.ALIAS_NODES_LIMIT:,} values in all"),
         ("a pipeline's name", f"{schema.NAME_MAX} characters"),
         ("inputs", str(INPUTS_LIMIT)),

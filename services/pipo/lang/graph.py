@@ -41,11 +41,13 @@ class Graph:
     """Steps and edges, with the questions that rules and plans ask."""
 
     def __init__(self, edges: Iterable[Edge]) -> None:
-        self._from: dict[str, list[Edge]] = {}
+        # By step and branch, each with its place among the edges.
+        self._from: dict[tuple[str, str], list[tuple[int, str]]] = {}
         self._next: dict[str, list[str]] = {}
         self._before: dict[str, list[str]] = {}
-        for edge in edges:
-            self._from.setdefault(edge.source, []).append(edge)
+        for place, edge in enumerate(edges):
+            taken = self._from.setdefault((edge.source, edge.branch), [])
+            taken.append((place, edge.target))
             self._next.setdefault(edge.source, []).append(edge.target)
             self._before.setdefault(edge.target, []).append(edge.source)
 
@@ -75,8 +77,10 @@ class Graph:
 
     def takers(self, source: str, branch: str = "") -> list[str]:
         """The steps that take packets from a step, or from one branch of it."""
-        edges = self._from.get(source, ())
-        return list(dict.fromkeys(e.target for e in edges if e.branch in ("", branch)))
+        found = self._from.get((source, ""), [])
+        if branch:
+            found = sorted((*found, *self._from.get((source, branch), ())))
+        return list(dict.fromkeys(target for _, target in found))
 
     def circles(self, steps: Iterable[str]) -> list[list[str]]:
         """The groups of steps that feed each other, in the order given, as are their members."""

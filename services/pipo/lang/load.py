@@ -23,6 +23,8 @@ from pipo.lang.document import Items, Key, Map, Node, Place, Scalar, Span
 
 BYTES_LIMIT: Final = 1024 * 1024
 DEPTH_LIMIT: Final = 100
+# What is looked at one by one; a megabyte of one-letter keys would be looked at for a minute.
+VALUES_LIMIT: Final = 20_000
 ALIAS_NODES_LIMIT: Final = 10_000
 ALIAS_CHARACTERS_LIMIT: Final = 200_000
 _DUPLICATES_SHOWN: Final = 50
@@ -115,6 +117,7 @@ class _Composer:
         self._text = text
         self._open: list[_Open] = []
         self._anchors: dict[str, Node | None] = {}
+        self._values = 0
         self._alias_nodes = 0
         self._alias_characters = 0
         self._root: Node | None = None
@@ -253,6 +256,9 @@ class _Composer:
 
     def _take(self, node: Node, anchor: str | None) -> None:
         """Gives a finished node to what it stands in."""
+        self._values += 1
+        if self._values > VALUES_LIMIT:
+            raise _Fault(node.place, f"the file has more than {VALUES_LIMIT:,} keys and values")
         if anchor:
             self._anchors[anchor] = node
         if not self._open:

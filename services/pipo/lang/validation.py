@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import jsonschema_rs
 
@@ -36,6 +36,8 @@ class Fault:
     hint: str = ""
 
 
+# A key costs a search for what was meant; who has mended that many looks again.
+_UNKNOWN_SHOWN: Final = 50
 _TYPES = {
     "integer": "a whole number",
     "number": "a number",
@@ -291,7 +293,7 @@ class _Reader:
         known = list(self._rule(error).get("properties", {}))
         owner = f" in {self._name(path)}" if path or self._label else ""
         made = []
-        for name in error.kind.unexpected:
+        for name in error.kind.unexpected[:_UNKNOWN_SHOWN]:
             key = node.key(name) if isinstance(node, Map) else None
             hint = one_of(name, known, "it takes") if known else "it takes no settings"
             made.append(Fault(key or node, (*path, name), f"unknown key `{name}`{owner}", hint))

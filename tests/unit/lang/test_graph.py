@@ -26,6 +26,9 @@ def test_takers_of_a_branch() -> None:
     assert steps.takers("r", "x") == ["a", "b"]
     assert steps.takers("r", "y") == ["b"]
     assert steps.takers("a") == []
+    mixed = graph("r>a", "r.x>b", "r>c", "r.y>d")
+    assert mixed.takers("r", "x") == ["a", "b", "c"]
+    assert mixed.takers("r") == ["a", "c"]
 
 
 def test_circles() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from pipo.lang.document import Items, Map, Place, Scalar, paths, plain
-from pipo.lang.load import ALIAS_NODES_LIMIT, decode, load
+from pipo.lang.load import ALIAS_NODES_LIMIT, VALUES_LIMIT, decode, load
 
 
 def read(text: str) -> Any:
@@ -183,6 +183,14 @@ def test_aliases_do_not_explode() -> None:
     [(line, _, message)] = places("\n".join(lines))
     assert message == f"aliases make more than {ALIAS_NODES_LIMIT:,} values"
     assert line == 4
+
+
+def test_a_file_has_no_more_values_than_can_be_looked_at() -> None:
+    text = "- x\n" * (VALUES_LIMIT - 1)
+    assert len(read(text)) == VALUES_LIMIT - 1
+    [(line, _, message)] = places(text + "- {}\n- x\n")
+    assert message == f"the file has more than {VALUES_LIMIT:,} keys and values"
+    assert line == VALUES_LIMIT + 1
 
 
 def test_aliases_make_no_mass_of_text() -> None:

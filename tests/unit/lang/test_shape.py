@@ -328,3 +328,10 @@ def test_wrong_names_are_named_each_and_nothing_else() -> None:
     text = "pipo: 1\nname: a\ninputs: { 1a: { via: push }, 2b: { via: push } }\n"
     expected = [("P002", 3, 11), ("P002", 3, 30)]
     assert found(text + "output: { from: [1a, 2b], to: stdout }") == expected
+
+
+def test_of_very_many_unknown_keys_the_first_ones_are_told() -> None:
+    """Each costs a search for what was meant, and the door of `check` is open to readers."""
+    text = PUSH + STDOUT + "".join(f"k{number}: 1\n" for number in range(3000))
+    told = [finding.message for finding in findings(text)]
+    assert told == [f"unknown key `k{number}`" for number in range(50)]
