@@ -29,6 +29,14 @@ _SECTIONS = ("engine", "agents")
 _WILDCARDS = frozenset({"0.0.0.0", "::"})
 
 
+def _here() -> Path:
+    """The working directory, also one that somebody deleted: most commands need none."""
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        return Path(os.environ.get("PWD", os.sep))
+
+
 @dataclass(frozen=True, slots=True)
 class Config:
     """Every setting, typed; the defaults are those of doors.md."""
@@ -44,7 +52,7 @@ class Config:
     packet_limit_bytes: int = 16 * 1024 * 1024
     bind: str = "127.0.0.1"
     allow_uploaded_code: bool = False
-    workspace: Path = field(default_factory=Path.cwd)
+    workspace: Path = field(default_factory=_here)
     restart: Restart = field(default_factory=Restart)
     agent_budget_per_day: float | None = None
     tokens: tuple[TokenSetting, ...] = ()

@@ -182,3 +182,15 @@ def test_a_bad_variable_is_named(tmp_path: Path) -> None:
 def test_what_others_dial() -> None:
     assert Config(bind="127.0.0.1").advertised == "127.0.0.1"
     assert Config(bind="0.0.0.0").advertised != "0.0.0.0"
+
+
+def test_a_working_directory_that_is_gone_is_no_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`pipo status` needs none; and what needs one says which file it looked for."""
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    monkeypatch.setenv("PWD", str(gone))
+    gone.rmdir()
+    assert config.load(Home(tmp_path), {}).workspace == gone
