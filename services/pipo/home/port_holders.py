@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import psutil
 
 from pipo.home import leases, registry
 from pipo.home.paths import Home
-from pipo.home.ports import Holder
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who listens on a port, and how a person frees it; `hint` is empty where nobody knows."""
+
+    name: str
+    hint: str = ""
 
 
 def look(port: int, home: Home | None) -> Holder:

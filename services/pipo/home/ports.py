@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import errno
 import socket
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from pipo.errors import BadRequest, Conflict, Forbidden, PipoError
 from pipo.home.paths import Home
+
+if TYPE_CHECKING:
+    from pipo.home.port_holders import Holder
 
 HOST = "127.0.0.1"
 PORT_MAX = 65535
@@ -15,14 +18,6 @@ PORT_HINT = f"use 1-{PORT_MAX}"
 _BACKLOG = 1024
 # How far away another port is looked for.
 _NEAR = 20
-
-
-@dataclass(frozen=True, slots=True)
-class Holder:
-    """Who listens on a port, and how a person frees it; `hint` is empty where nobody knows."""
-
-    name: str
-    hint: str = ""
 
 
 def reserve(port: int, home: Home | None) -> socket.socket:
