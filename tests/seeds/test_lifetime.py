@@ -187,6 +187,11 @@ def test_a_number_of_packets_ends_it_and_every_door_says_so(stack: Stack) -> Non
     completed(stack, "few")
     wait_for(lambda: reasons(stack, "few") == ["max_packets"] * 2)
     assert stack.stats("few")["accepted"] == 3
+    # Its log tells that in order: it started, and then its lifetime was over.
+    began, over, done = log(stack, "few").splitlines()[-3:]
+    assert "pipeline started" in began
+    assert "lifetime max_packets 3 reached" in over
+    assert "pipeline completed" in done
 
 
 @pytest.mark.seed("L004")

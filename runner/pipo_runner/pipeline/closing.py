@@ -22,7 +22,7 @@ from pipo.payload import encode
 from pipo.rpc.server import RunningServer
 from pipo.telemetry.logs import logger
 from pipo_runner.pipeline.assembly import Parts
-from pipo_runner.pipeline.ends import Effect, End, Ends
+from pipo_runner.pipeline.ends import Effect, End, Ends, Kind
 from pipo_runner.pipeline.ground import Ground
 from pipo_runner.pipeline.lifetime import Limit
 from pipo_runner.pipeline.tidying import Tidying
@@ -96,9 +96,9 @@ class Closing:
         run = self._standing()
         lifetime = run.parts.lifetime
         run.parts.admission.end_lifetime(limit.refusal(run.name))
-        drains = lifetime.terms.drains
         # What is in hand finishes either way: nobody waits for a stop of this kind.
-        end = End("drain" if drains else "suspend", limit.reason, completes=True)
+        kind: Kind = "drain" if lifetime.terms.drains else "suspend"
+        end = End(kind, limit.reason, completes=True)
         if self.ask(end) is not Effect.BEGINS:
             return
         run.parts.pausing.end()
@@ -107,10 +107,6 @@ class Closing:
             limit=str(limit),
             stats=encode(run.parts.statistics.scope()),
             at=run.clock.now_ms(),
-        )
-        self._log.info(
-            f"lifetime {limit} reached; {'draining' if drains else 'stopping'}",
-            action=LifetimeEnded.event,
         )
 
     def crashed(self, error: BaseException) -> None:
@@ -132,6 +128,13 @@ class Closing:
         self._raise_crash()
         run = self._standing()
         if self._lifetime_ended is not None:
+            # Here, and not where it was reached: that may be before the run was up.
+            drains = run.parts.lifetime.terms.drains
+            self._log.info(
+                f"lifetime {self._lifetime_ended.limit} reached;"
+                f" {'draining' if drains else 'stopping'}",
+                action=LifetimeEnded.event,
+            )
             reach("lifetime.before_commit")
             await run.journal.commit(self._lifetime_ended)
             reach("lifetime.after_commit")

@@ -128,7 +128,7 @@ async def test_a_pipeline_completes_with_its_last_packet(house: House) -> None:
         "last_delivery_at",
     }
     assert registry.entries(house.home) == []
-    assert await ending(house) == ("completed", "")
+    assert await ending(house) == ("completed", "max_packets")
     assert process.status == "stopping"
 
 
@@ -189,7 +189,7 @@ async def test_a_condition_ends_it(house: House, output: FakeOutput, until: str)
     assert await ended(run) == 0
     (told,) = await facts(house, "pipeline.lifetime")
     assert told["reason"] == "until"
-    assert await ending(house) == ("completed", "")
+    assert await ending(house) == ("completed", "until")
 
 
 @pytest.mark.seed("L010", "L014")
@@ -341,7 +341,7 @@ async def test_nothing_pauses_a_lifetime_drain(house: House, output: FakeOutput)
     [
         (End("now", "stop"), ("stopped", "stop")),
         (End("suspend", "shutdown"), ("stopped", "shutdown")),
-        (End("drain", "stop"), ("completed", "")),
+        (End("drain", "stop"), ("completed", "max_packets")),
         (End("drain", "restart"), ("stopped", "restart")),
     ],
     ids=str,
@@ -514,7 +514,7 @@ async def test_a_crash_on_the_way_out_is_no_way_back(house: House, output: FakeO
     assert house.process.parts.statistics.scope()["uptime"] == 0
     assert await ended(house.running()) == 0
     assert output.written == [packet]
-    assert await ending(house) == ("completed", "")
+    assert await ending(house) == ("completed", "until")
     # A clean end forgets it.
     await house.start(body)
     assert house.process._ends.end is None
