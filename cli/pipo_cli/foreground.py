@@ -167,6 +167,8 @@ class Foreground:
             stack.ready(self._home, self._config, self._supervisor, self._clock)
         )
         self._life.ready()
+        if len(self._files) > 1:
+            self._screen.err(f"starting {len(self._files)} pipelines ...")
         for file in self._files:
             self._starting = file
             try:

@@ -401,6 +401,8 @@ async def test_packets_go_to_stdout_and_log_lines_to_stderr(
     paths = [f"/work/{name}.pipo" for name in files]
     async with running(tmp_path, pipelines, *paths) as (run, task):
         await run.until(lambda: run.says("Ctrl-C drains"))
+        # Several take their time, one after the other.
+        assert run.says("starting 2 pipelines ...") is (len(files) == 2)
         with run.home.pipeline("x").log.open("a") as log:
             log.write(f'{LOGGED} service=runner pipeline=x\n{{"hello":"world"}}\n')
         await run.until(lambda: bool(run.screen.outs))
