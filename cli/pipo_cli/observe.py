@@ -28,6 +28,19 @@ WATCH_EVERY_S = 2.0
 FOLLOW_EVERY_S = 0.5
 PAGE = 1000
 PACKETS = 50
+# As the gateway knows them, without loading what checks requests.
+STATES = (
+    "accepted",
+    "processing",
+    "writing",
+    "verifying",
+    "delivered",
+    "filtered",
+    "dead_lettered",
+    "rejected",
+    "branched",
+    "escalated",
+)
 
 _clock = SystemClock()
 
@@ -46,6 +59,9 @@ def status(settings: Settings, name: str | None, watch: bool) -> None:
         return await operations.get_pipeline(name)
 
     def show(found: Any) -> list[str]:
+        if name is None and not found.pipelines and settings.url is None:
+            # A mistyped --home is empty, too.
+            return [f"no pipelines in {settings.home.root}"]
         if name is None:
             return status_text.overview(found.pipelines, _clock.now_ms())
         return status_text.details(found, _clock.now_ms())
@@ -60,8 +76,17 @@ def status(settings: Settings, name: str | None, watch: bool) -> None:
 
 @click.command()
 @click.argument("name")
-@click.option("--state", default="", help="Only packets in this state.")
-@click.option("--limit", type=click.IntRange(1, PAGE), default=PACKETS, show_default=True)
+@click.option(
+    "--state", default="", metavar="S", help=f"Only packets in this state: {', '.join(STATES)}."
+)
+@click.option(
+    "--limit",
+    type=click.IntRange(1, PAGE),
+    default=PACKETS,
+    show_default=True,
+    metavar="N",
+    help="At most so many.",
+)
 @click.option("--after", default="", metavar="ID", help="Go on after this packet.")
 @global_options
 @pass_settings

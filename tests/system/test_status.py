@@ -347,4 +347,4 @@ def test_an_empty_home_has_no_pipelines(tmp_path: Path) -> None:
         [*PIPO, "status", *words], capture_output=True, text=True, timeout=60, cwd=tmp_path
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[0] == "no pipelines"
+    assert done.stdout.splitlines()[0] == f"no pipelines in {tmp_path / 'home'}"

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from pipo.access.requests import PACKET_STATES
 from pipo.errors import InvalidState, NotFound, Rejected, Unavailable
 from pipo.rpc.stubs import packet_pb2, pipo_pb2
 from pipo_cli import answers, observe, on_demand
@@ -352,12 +353,19 @@ def test_either_ids_or_all(shell: Shell, what: str, words: tuple[str, ...]) -> N
     assert err.startswith("error: give either ids or --all\n  hint: ")
 
 
-def test_the_engine_line_ends_a_text_made_without_one(shell: Shell) -> None:
+def test_the_engine_line_ends_a_text_made_without_one(shell: Shell, tmp_path: Path) -> None:
     nothing = pipo_pb2.ListPipelinesReply()
-    _, out, _, _ = shell.run("status", engine="down", list_pipelines=nothing)
-    assert out == "no pipelines\nengine: down\n"
-    _, out, _, _ = shell.run("status", engine="up", list_pipelines=nothing)
+    home = ("--home", str(tmp_path))
+    _, out, _, _ = shell.run("status", *home, engine="down", list_pipelines=nothing)
+    assert out == f"no pipelines in {tmp_path}\nengine: down\n"
+    _, out, _, _ = shell.run("status", *home, engine="up", list_pipelines=nothing)
+    assert out == f"no pipelines in {tmp_path}\n"
+    _, out, _, _ = shell.run("status", "--url", "http://h:1", list_pipelines=nothing)
     assert out == "no pipelines\n"
+
+
+def test_the_help_of_packets_names_every_state() -> None:
+    assert observe.STATES == PACKET_STATES
 
 
 def test_json_is_the_message_and_the_engine(shell: Shell) -> None:
@@ -560,7 +568,8 @@ def test_watching_asks_again_and_again(shell: Shell, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr("pipo_cli.observe.asyncio.sleep", pause)
     reply = pipo_pb2.ListPipelinesReply()
-    code, out, _, operations = shell.run("status", "--watch", list_pipelines=reply)
+    words = ("status", "--watch", "--url", "http://h:1")
+    code, out, _, operations = shell.run(*words, list_pipelines=reply)
     assert (code, out) == (0, "no pipelines\n" * 3)
     assert len(operations.asked) == 3
 
