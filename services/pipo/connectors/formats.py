@@ -25,6 +25,8 @@ def parse_body(format: str, body: bytes, content_type: str = "") -> Iterable[Any
 
     Raises: BadRequest, with the reason and the way out, before the first is given.
     """
+    if format in ("json", "csv"):
+        _refuse_multipart(format, body, content_type)
     if format == "csv":
         return csv_format.records(text_of(body))
     return (_PARSE_ONE[format](body, content_type),)
@@ -43,6 +45,15 @@ def parse_pushed(format: str, value: Any) -> Any:
             hint="push each record as its own packet",
         )
     return first
+
+
+def _refuse_multipart(format: str, body: bytes, content_type: str) -> None:
+    """An upload by a form (`curl -F`) is around what was meant; as csv it might even pass."""
+    if content_type.lower().startswith(form_format.MULTIPART) and body.lstrip().startswith(b"--"):
+        raise BadRequest(
+            f"the body is a multipart form, and this input takes {format}",
+            hint="send the file alone: curl --data-binary @FILE; or set `format: form`",
+        )
 
 
 def text_of(body: bytes) -> str:

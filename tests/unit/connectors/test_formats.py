@@ -113,6 +113,16 @@ def test_csv_that_is_refused(body: bytes | str, message: str) -> None:
     assert refused("csv", body) == message
 
 
+@pytest.mark.parametrize("format", ["json", "csv"])
+def test_an_upload_by_a_form_is_told_how_to_be_sent(format: str) -> None:
+    body = b'--b\r\nContent-Disposition: form-data; name="f"\r\n\r\na\r\n1\r\n--b--\r\n'
+    with pytest.raises(BadRequest, match=f"a multipart form, and this input takes {format}") as no:
+        parse_body(format, body, "multipart/form-data; boundary=b")
+    assert "curl --data-binary @FILE" in no.value.hint
+    # A wrong label alone refuses nothing.
+    assert list(parse_body("json", b"1", "multipart/form-data; boundary=b")) == [1]
+
+
 def test_a_bad_record_refuses_the_body_before_the_first_packet() -> None:
     with pytest.raises(BadRequest):
         parse_body("csv", b"a,b\n1,2\n3\n")
