@@ -10,8 +10,9 @@ Times are seconds of the monotonic clock.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import inf
+
+from pipo.records import record
 
 INTERVAL_S = 0.25
 # A `within` of a millisecond is no reason to look a thousand times a second.
@@ -20,7 +21,7 @@ INTERVAL_S_MIN = 0.01
 STILL_CHECKS = frozenset({"status"})
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Rhythm:
     """The looks of one verification."""
 

@@ -17,6 +17,7 @@ FLOORS = {
     "pipo.children": 1,
     "pipo.clock": 1,
     "pipo.payload": 1,
+    "pipo.records": 1,
     "pipo.crashpoints": 1,
     "pipo.collector": 1,
     "pipo.stall": 1,

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 import grpc
 
 from pipo.clock import Clock
+from pipo.records import record
 from pipo.rpc.errors import from_rpc
 from pipo.rpc.stubs import pipeline_pb2
 from pipo.telemetry.logs import logger
@@ -50,7 +51,7 @@ class NotAnswered(Exception):
     """The lane ended after the request left: the packet may have been accepted."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Head:
     """What a request says before its body."""
 

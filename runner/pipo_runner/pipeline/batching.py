@@ -199,7 +199,7 @@ class Batches:
         if waits and self._resident + batch.bytes > RESIDENT_BYTES_LIMIT:
             batch.resident = False
             for prepared in batch.units:
-                prepared.unit.data, prepared.settings = UNLOADED, {}
+                prepared.unit.data, prepared.settings, prepared.made = UNLOADED, {}, None
         else:
             self._resident += batch.bytes
         line.closed.append(batch)

@@ -37,6 +37,8 @@ class Prepared:
     output: Output
     place: str
     """The destination, with its connector: versions may write to one path in two ways."""
+    made: Any = None
+    """What the output made of it."""
 
     @property
     def new_key(self) -> str | None:
@@ -54,6 +56,7 @@ class Prepared:
             unit.trigger,
             unit.source,
             unit.upstream,
+            self.made,
         )
 
 
@@ -81,9 +84,9 @@ class Preparer:
             scope["meta"] = {**meta, "key": explicit}
             settings = plan.output_settings.render(scope)
         key = unit.id if explicit is None else explicit
-        output.prepare(unit.data, settings, key)
+        made = output.prepare(unit.data, settings, key)
         place = f"{plan.pipeline.output.to} {output.place(settings, key)}"
-        return Prepared(unit, plan, settings, key, explicit is not None, output, place)
+        return Prepared(unit, plan, settings, key, explicit is not None, output, place, made)
 
     def _validate(self, unit: Unit, plan: Plan, output: Output, scope: Mapping[str, Any]) -> None:
         meta = scope["meta"]

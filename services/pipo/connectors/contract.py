@@ -46,6 +46,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 from pipo.clock import Clock
 from pipo.home import Home
+from pipo.records import record
 
 if TYPE_CHECKING:
     import asyncio
@@ -149,7 +150,7 @@ class InputSpec:
     respond_status: int = 422
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Arrival:
     """A packet on its way in.
 
@@ -228,7 +229,7 @@ class Intake(Protocol):
         """
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class HttpRequest:
     """One request for a pipeline's http inputs; `body` is the raw body, whole."""
 
@@ -247,7 +248,7 @@ class HttpRequest:
         return None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class HttpAnswer:
     """What goes back; `body` is JSON text."""
 
@@ -384,13 +385,14 @@ Step = PureStep | OutsideStep
 # ── outputs ──────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class WriteUnit:
     """One unit to write.
 
     `repeat` says whether its write may have happened before: `first` never,
     `recovered` since the last committed mark, `repeated` at any time (design §4).
     `trigger`, `source` and `upstream` are those of the packet's `meta`: where it came from.
+    `prepared` is what the output's `prepare` made of it, None where nobody asked it.
     """
 
     id: str
@@ -401,6 +403,7 @@ class WriteUnit:
     trigger: str = ""
     source: str = ""
     upstream: Mapping[str, Any] | None = None
+    prepared: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -432,8 +435,12 @@ class Output(Protocol):
     def explicit_key(self, settings: Mapping[str, Any]) -> str | None:
         """The key that rendered settings set themselves (O052), or None."""
 
-    def prepare(self, data: Any, settings: Mapping[str, Any], key: str) -> None:
-        """Refuses (raises Refused or WriteFailed) what can be seen without touching the destination."""
+    def prepare(self, data: Any, settings: Mapping[str, Any], key: str) -> Any:
+        """What `write` needs of the unit and would make again; None for nothing.
+
+        Touches no destination.
+        Raises: Refused or WriteFailed, for what can be seen without that.
+        """
 
     async def write(self, units: Sequence[WriteUnit], *, atomic: bool) -> Flush:
         """Writes units of one place, in order, and returns when they are durable.
@@ -469,7 +476,7 @@ class Demanding(Protocol):
 # ── checks ───────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Target:
     """What to look at: the check, its rendered settings, the write's result, the output's place."""
 
@@ -479,7 +486,7 @@ class Target:
     output: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Seen:
     """What one look found; `evidence` is JSON-able: what was looked at and what was there."""
 
@@ -487,7 +494,7 @@ class Seen:
     evidence: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Passed:
     evidence: Mapping[str, Any]
 

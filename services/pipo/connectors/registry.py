@@ -36,6 +36,7 @@ HOME = __name__.rpartition(".")[0]
 Kind = Literal["input", "tap", "transform", "output", "checks", "agent"]
 
 
+@cache
 def manifests() -> Mapping[str, Manifest]:
     """Every connector's manifest, by name.
 

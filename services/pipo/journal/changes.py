@@ -44,7 +44,6 @@ its steps stands in `interventions.py`; what age does to it, in `retention.py`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 from pipo import payload
@@ -109,6 +108,7 @@ from pipo.journal.states import (
     plain,
     state_at,
 )
+from pipo.records import record
 
 __all__ = [
     "ACCEPTED",
@@ -195,7 +195,7 @@ SAME: Final = _Same()
 # ── a packet comes in ────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Accepted:
     """A packet is taken in; the sender may be told once this is durable.
 
@@ -254,7 +254,7 @@ class Accepted:
         return None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Rejected:
     """An input's rule refused the packet; it is kept with its reason and never runs.
 
@@ -306,7 +306,7 @@ class Rejected:
 # ── a packet moves ───────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Stepped:
     """A node ran; the packet stands before `cursor` now.
 
@@ -335,7 +335,7 @@ class Stepped:
         return None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Looped:
     """A looping node ran and sends the packet back to `back_to`, with its result.
 
@@ -381,7 +381,7 @@ def _journal_step(
     sheet.event(step.at, step.event, step.unit, step.node, to, detail, patch, step.ms)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class FannedOut:
     """The packet splits at `node`: it waits from now on, and its `copies` go on with `data`.
 
@@ -403,7 +403,7 @@ class FannedOut:
         return None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Retried:
     """A step failed and will run again at `retry_at`; a restart goes on waiting.
 
@@ -439,7 +439,7 @@ class Retried:
         return None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Batched:
     """The packet waits for the others of its batch (edge 146)."""
 
@@ -456,7 +456,7 @@ class Batched:
         return None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Writing:
     """The output is about to write; an explicit `key` stands here before its first write.
 
@@ -477,7 +477,7 @@ class Writing:
         return None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Written:
     """The destination took the unit; `result` is what its write returned."""
 
@@ -501,7 +501,7 @@ class Written:
         return None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class AwaitingAck:
     """The write waits for its ack until `deadline_at`, counted from `since`; once per write.
 
@@ -536,7 +536,7 @@ class AwaitingAck:
 # ── a packet settles ─────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Delivered:
     """The packet was seen at its destination, by `check`; `evidence` is what was seen."""
 
@@ -558,7 +558,7 @@ class Delivered:
         return None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Unverified:
     """The delivery check did not pass, and `on_fail` decides; `verdict`: failed or refused."""
 
@@ -583,7 +583,7 @@ class Unverified:
         return None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Filtered:
     """A filter or a route let the packet go no further; that is a good end."""
 
@@ -603,7 +603,7 @@ class Filtered:
         return None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Dropped:
     """A step failed and its policy is `drop`: filtered, with the error kept on the row."""
 
@@ -624,7 +624,7 @@ class Dropped:
         return None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class DeadLettered:
     """The packet failed for good at `node` and keeps its data until replayed or purged."""
 

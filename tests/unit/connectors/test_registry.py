@@ -111,6 +111,11 @@ def test_a_role_without_a_module_refuses_with_its_name(monkeypatch: pytest.Monke
         registry.build_inputs("watch", [], None)  # type: ignore[arg-type]
 
 
+def test_the_manifests_are_put_together_once() -> None:
+    """Each packet that waits for a check asks for one of them."""
+    assert registry.manifests() is registry.manifests()
+
+
 def test_an_unknown_name_lists_the_known_ones() -> None:
     with pytest.raises(NotFound, match="no tap is called 'lgo'") as caught:
         registry.build_step("tap", "lgo", None)  # type: ignore[arg-type]
@@ -121,9 +126,14 @@ def test_an_unknown_name_lists_the_known_ones() -> None:
 
 @pytest.fixture
 def fresh() -> Iterator[None]:
-    registry._found.cache_clear()
+    _forget()
     yield
+    _forget()
+
+
+def _forget() -> None:
     registry._found.cache_clear()
+    registry.manifests.cache_clear()
 
 
 class _Entry:

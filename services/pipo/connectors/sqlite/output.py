@@ -33,8 +33,8 @@ class SqliteOutput:
     def explicit_key(self, settings: Mapping[str, Any]) -> str | None:
         return key_text(settings)
 
-    def prepare(self, data: Any, settings: Mapping[str, Any], key: str) -> None:
-        row(data, settings, key)
+    def prepare(self, data: Any, settings: Mapping[str, Any], key: str) -> Row:
+        return row(data, settings, key)
 
     async def write(self, units: Sequence[WriteUnit], *, atomic: bool) -> Flush:
         rows = [_row_or_refusal(unit) for unit in units]
@@ -56,6 +56,9 @@ class SqliteOutput:
 
 
 def _row_or_refusal(unit: WriteUnit) -> Row | Refused:
+    if unit.prepared is not None:
+        made: Row = unit.prepared
+        return made
     try:
         return row(unit.data, unit.settings, unit.key)
     except Refused as refusal:

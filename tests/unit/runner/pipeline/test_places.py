@@ -53,6 +53,14 @@ async def test_one_that_gives_up_waiting_holds_up_nobody() -> None:
     assert output.written == ["u0", "u2"]
 
 
+async def test_what_the_output_prepared_comes_back_with_the_write() -> None:
+    output = FakeOutput()
+    one, other = prepared(output, 0), prepared(output, 1)
+    one.made = ("a", "row")
+    await Places(nobody).write([one, other], atomic=False)
+    assert [unit.prepared for unit in output.writes[0]] == [("a", "row"), None]
+
+
 async def test_a_failed_call_is_each_units_own_failure() -> None:
     output, places = FakeOutput(), Places(nobody)
     group = [prepared(output, 1), prepared(output, 2)]
