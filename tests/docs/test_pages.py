@@ -40,6 +40,7 @@ OTHER_PAGES = {
     "docs/functions.md": ROOT / "tests" / "docs" / "test_functions.py",
     "docs/lifetime.md": ROOT / "tests" / "docs" / "test_lifetime.py",
     "docs/language.md": ROOT / "tests" / "docs" / "test_language.py",
+    "docs/performance.md": ROOT / "tests" / "docs" / "test_performance.py",
 }
 
 # Of an answer's parts that explain themselves.
