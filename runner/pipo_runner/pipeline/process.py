@@ -17,7 +17,7 @@ from pipo.clock import Clock
 from pipo.connectors import registry as connectors
 from pipo.connectors.contract import BotReader, HandOverInput, HttpInput, Input, InputContext
 from pipo.errors import BadRequest, InvalidState, Unavailable
-from pipo.home import Home, registry
+from pipo.home import Home, registry, standing
 from pipo.home.config import Config
 from pipo.home.registry import Entry
 from pipo.journal import reads
@@ -85,6 +85,7 @@ class PipelineProcess:
         self._started_at = clock.now_ms()
         self._ttl: str | None = spec.options.get("ttl")
         self._address = ""
+        self._registered = registry.kept(home, spec.name, lambda: self._entry(self._address))
         self._ends = Ends()
         self._closing = Closing(self._ends, self._standing)
         self._timers = Timers(self._closing.crashed)
@@ -148,7 +149,8 @@ class PipelineProcess:
         self._ends.move_to("active")
         if parts.stalling is not None:
             parts.stalling.begin()
-        self._register()
+        self._registered.write()
+        self._look_after_entry()
         parts.admission.open()
         if self._ends.works:
             # A check that was taken up may have halted the run before it began.
@@ -245,7 +247,12 @@ class PipelineProcess:
 
     def _register(self) -> None:
         if self._ends.phase == "active":
-            registry.write(self._home, self._entry(self._address))
+            self._registered.renew()
+
+    def _look_after_entry(self) -> None:
+        """Looks until the waits are given back, which comes before the entry is taken away."""
+        self._registered.look()
+        self._timers.after(standing.LOOK_S, self._look_after_entry)
 
     def _register_later(self) -> None:
         """The pause has changed, and its listeners wait for no file."""

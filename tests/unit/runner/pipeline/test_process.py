@@ -17,8 +17,9 @@ from pipo.clock import Clock, SystemClock
 from pipo.connectors import registry as connectors
 from pipo.connectors.contract import Flush, Refused, Settlement, WriteFailed
 from pipo.errors import BadRequest, InvalidState, Unavailable
-from pipo.home import Home, registry
+from pipo.home import Home, registry, standing
 from pipo.home.config import Config
+from pipo.home.leases import Lease
 from pipo.journal import reads
 from pipo.journal.endings import last_ending
 from pipo.journal.sqlite_journal import SqliteJournal
@@ -171,6 +172,23 @@ async def test_a_start_serves_and_is_in_the_registry(house: House) -> None:
     (first,) = page.events
     assert (first.seq, first.type) == (1, "pipeline.started")
     await house.end()
+
+
+async def test_an_entry_that_somebody_damaged_stands_again(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its webhooks, its chain and its commands find it by that entry alone."""
+    monkeypatch.setattr(standing, "LOOK_S", 0.001)
+    lease = Lease.acquire(house.home.pipeline("people").lease, clock=SystemClock())
+    try:
+        await house.start()
+        (before,) = registry.entries(house.home)
+        (house.home.run / "people.json").write_text("null")
+        await soon(lambda: registry.entries(house.home) == [before])
+        await house.end()
+        assert registry.entries(house.home) == []
+    finally:
+        lease.release()
 
 
 async def test_a_secret_without_a_value_refuses_the_start(house: House) -> None:
