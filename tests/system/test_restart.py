@@ -99,13 +99,14 @@ def test_a_restart_of_a_broken_file_stops_nothing(stack: Stack) -> None:
 
 @pytest.mark.crash
 def test_a_restart_outlives_the_host_that_began_it(stack: Stack) -> None:
-    started(stack, "rows")
+    stack.write("rows.pipo", PIPELINE.format(name="rows").replace("delay: 3s", "delay: 10s"))
+    stack.start()
     pid = stack.pipeline_pid("rows")
     id = push(stack, "rows", SLOW)
     wait_for(lambda: packet(stack, "rows", id)["attempt"] == 1)
-    asked = threading.Thread(target=stack.pipo, args=("restart", "rows"))
+    asked = threading.Thread(target=stack.request, args=("/api/pipelines/rows/restart", b"{}"))
     asked.start()
-    wait_for(lambda: state(stack, "rows")[1] == "draining")
+    wait_for(lambda: state(stack, "rows")[1] == "draining", what=stack.output)
     host = stack.service_pid("runner")
     assert host is not None
     os.kill(host, signal.SIGKILL)
