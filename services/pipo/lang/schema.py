@@ -120,7 +120,7 @@ INPUT: Final = _closed(
         "validate": RULES,
         "on_invalid": ON_INVALID,
     },
-    "One way in.",
+    "One way in, such as `{ via: push }`.",
     "via",
 )
 
@@ -163,7 +163,7 @@ OUTPUT: Final = _closed(
         "on_invalid": ON_INVALID,
         "on_error": _closed(ERROR_POLICY, "What a failed write leads to."),
     },
-    "The one destination.",
+    "The one destination, such as `{ from: input, to: stdout }`.",
     "from",
     "to",
 )
@@ -250,7 +250,7 @@ RETENTION: Final = _closed(
 
 FILE: Final = _closed(
     {
-        "pipo": {"const": 1, "description": "The version of the language."},
+        "pipo": {"const": 1, "description": "The version of the language: `pipo: 1`."},
         "name": _literal("The pipeline's name, unique in a home.", NAME, maxLength=NAME_MAX),
         "description": _text("What the pipeline is for."),
         "fn": _text("A Python file of functions, relative to this file."),
