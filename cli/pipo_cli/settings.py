@@ -6,13 +6,15 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from pipo import __version__
 from pipo.home import Home, home_from
-from pipo.home import config as configuration
+
+if TYPE_CHECKING:
+    from pipo.home.config import Config
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -32,9 +34,12 @@ class Settings:
         return home_from(self.home_option)
 
     @cached_property
-    def config(self) -> configuration.Config:
+    def config(self) -> Config:
         """Raises: BadRequest, with every mistake of config.yaml."""
-        return configuration.load(self.home)
+        # Help and many commands read no settings, and need no YAML.
+        from pipo.home import config
+
+        return config.load(self.home)
 
 
 def plain() -> bool:
