@@ -23,7 +23,7 @@ from pipo.lang.editor_schema import editor_schema
 from pipo.lang.model import KINDS
 from pipo.lang.rules import policies, texts
 from pipo.lang.rules.names import INPUTS_LIMIT
-from pipo_runner.pipeline.unbuilt import later
+from pipo_runner.pipeline.definition.unbuilt import later
 
 _MANIFESTS = registry.manifests()
 _ROLES: Final = ("input", "tap", "transform", "agent", "output")

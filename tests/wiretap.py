@@ -75,8 +75,8 @@ def servicer(module):
 
 
 WRAPPED = {{
-    "pipo_runner.pipeline.handing": handing,
-    "pipo_runner.pipeline.downstream": downstream,
+    "pipo_runner.pipeline.intake.handing": handing,
+    "pipo_runner.pipeline.delivery.downstream": downstream,
     "pipo_runner.pipeline.servicer": servicer,
 }}
 

@@ -22,8 +22,8 @@ from pipo.clock import SystemClock
 from pipo.connectors.contract import Context, OutsideStep, StepCall
 from pipo.lang.model import Input, Output, Pipeline
 from pipo.lang.texts import Texts
-from pipo_runner.pipeline.functions import Functions
-from pipo_runner.pipeline.versions import Edition
+from pipo_runner.pipeline.definition.versions import Edition
+from pipo_runner.pipeline.steps.functions import Functions
 from tests.bench.language import DATA, EXPRESSION, FIELDS, plan_of, step_us
 
 AIM_US = 250.0

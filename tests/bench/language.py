@@ -16,7 +16,7 @@ from pipo.clock import SystemClock
 from pipo.connectors import registry
 from pipo.connectors.contract import Context, PureStep, StepCall
 from pipo.lang.check import Source, check, parse
-from pipo_runner.pipeline.plan import Plan, make_plan
+from pipo_runner.pipeline.definition.plan import Plan, make_plan
 
 LINES = 200
 EXPRESSION = 'data.age >= 18 && lower(trim(data.email)) != ""'

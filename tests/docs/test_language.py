@@ -25,8 +25,8 @@ from pipo.lang.missing import MISSING
 from pipo.lang.model import KINDS
 from pipo.lang.rules.texts import MEMBERS
 from pipo.lang.templates import compile_template
-from pipo_runner.pipeline.recovery import unit_of
-from pipo_runner.pipeline.scopes import Scopes
+from pipo_runner.pipeline.definition.scopes import Scopes
+from pipo_runner.pipeline.life.recovery import unit_of
 from tests.docs.pages import ROOT, Reader, blocks
 from tests.unit.runner.pipeline.rig import pending
 

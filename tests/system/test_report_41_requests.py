@@ -142,7 +142,10 @@ def test_what_remains_is_useful(stack: Stack) -> None:
     assert "lower" in message["template"]
     assert "GET http://127.0.0.1:" in message["followed"]
     assert "answered 401" in message["followed"]
-    assert "GET http://127.0.0.1:9/x/***?token=*** failed: no connection: Connection refused" in message["unfollowed"]
+    assert (
+        "GET http://127.0.0.1:9/x/***?token=*** failed: no connection: Connection refused"
+        in message["unfollowed"]
+    )
     for name in ("message", "token"):
         assert message[name].startswith("sendMessage was answered 404: no /bot***/sendMessage here")
 

@@ -36,6 +36,9 @@ FLOORS = {
     "pipo_checker": 7,
     "pipo_cli": 8,
 }
+# The packages of a pipeline process: each imports only those before it.
+PIPELINE = "pipo_runner.pipeline"
+PARTS = ["flow", "definition", "steps", "intake", "delivery", "output", "orders", "life"]
 SERVICES = ("pipo_runner", "pipo_gateway", "pipo_checker")
 PACKAGES = (
     "services/pipo",
@@ -97,6 +100,23 @@ def test_a_module_imports_only_its_own_floor_and_below(name: str, path: Path) ->
         assert other <= own, f"{name} (floor {own}) imports {imported} (floor {other})"
         if name.split(".")[0] in SERVICES and imported.split(".")[0] in SERVICES:
             assert name.split(".")[0] == imported.split(".")[0], f"{name} imports {imported}"
+
+
+def test_the_parts_of_a_pipeline_process_stand_on_each_other() -> None:
+    def part(name: str) -> str | None:
+        """The package that a module of the pipeline process lies in; None for what joins them."""
+        inner = name.removeprefix(f"{PIPELINE}.").split(".")[0] if name != PIPELINE else ""
+        return inner if name.startswith(f"{PIPELINE}.") and inner in PARTS else None
+
+    found = [(name, path) for name, path in modules() if part(name) is not None]
+    assert {part(name) for name, _ in found} == set(PARTS)
+    for name, path in found:
+        for imported in imports(path):
+            if not imported.startswith(f"{PIPELINE}."):
+                continue
+            other = part(imported)
+            assert other is not None, f"{name} imports {imported}, which joins the parts"
+            assert PARTS.index(other) <= PARTS.index(part(name) or ""), f"{name} imports {imported}"
 
 
 def test_a_connector_is_imported_only_through_the_registry() -> None:

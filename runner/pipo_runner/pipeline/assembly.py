@@ -20,38 +20,38 @@ from pipo.connectors.contract import (
 from pipo.journal import reads, units
 from pipo.journal.sqlite_journal import Recovery, SqliteJournal
 from pipo.lang.model import Pipeline
-from pipo_runner.pipeline.acks import Acks
-from pipo_runner.pipeline.admission import Admission
-from pipo_runner.pipeline.batching import Batches
-from pipo_runner.pipeline.body_budget import BodyBudget
-from pipo_runner.pipeline.doubts import Doubts
-from pipo_runner.pipeline.downstream import Downstream
-from pipo_runner.pipeline.endings import Endings
-from pipo_runner.pipeline.executor import Executor
-from pipo_runner.pipeline.handing import HandOvers
-from pipo_runner.pipeline.ids import PacketIds
-from pipo_runner.pipeline.inbox import Inbox
-from pipo_runner.pipeline.intake import PipelineIntake
-from pipo_runner.pipeline.lifetime import NO_LIMITS, Lifetime, Limit, Terms
+from pipo_runner.pipeline.definition.plan import Plan
+from pipo_runner.pipeline.definition.rendering import Settings
+from pipo_runner.pipeline.definition.scopes import Scopes
+from pipo_runner.pipeline.definition.versions import Plans
+from pipo_runner.pipeline.delivery.acks import Acks
+from pipo_runner.pipeline.delivery.downstream import Downstream
+from pipo_runner.pipeline.delivery.offers import Offers
+from pipo_runner.pipeline.delivery.verification import Verifications
+from pipo_runner.pipeline.flow.endings import Endings
+from pipo_runner.pipeline.flow.ids import PacketIds
+from pipo_runner.pipeline.flow.pausing import Pausing
+from pipo_runner.pipeline.flow.rates import MinuteRate
+from pipo_runner.pipeline.flow.settling import Pending
+from pipo_runner.pipeline.flow.statistics import Statistics
+from pipo_runner.pipeline.flow.timers import Timers
+from pipo_runner.pipeline.flow.units import Unit
+from pipo_runner.pipeline.intake.admission import Admission
+from pipo_runner.pipeline.intake.body_budget import BodyBudget
+from pipo_runner.pipeline.intake.handing import HandOvers
+from pipo_runner.pipeline.intake.inbox import Inbox
+from pipo_runner.pipeline.intake.intake import PipelineIntake
+from pipo_runner.pipeline.intake.pushing import Pushes
+from pipo_runner.pipeline.life.lifetime import NO_LIMITS, Lifetime, Limit, Terms
+from pipo_runner.pipeline.life.stalling import Stalling
 from pipo_runner.pipeline.measures import Measures
-from pipo_runner.pipeline.offers import Offers
-from pipo_runner.pipeline.pausing import Pausing
-from pipo_runner.pipeline.places import Places
-from pipo_runner.pipeline.plan import Plan
-from pipo_runner.pipeline.preparing import Preparer
-from pipo_runner.pipeline.pushing import Pushes
-from pipo_runner.pipeline.rates import MinuteRate
-from pipo_runner.pipeline.rendering import Settings
-from pipo_runner.pipeline.results import Results
-from pipo_runner.pipeline.scopes import Scopes
-from pipo_runner.pipeline.settling import Pending
-from pipo_runner.pipeline.stalling import Stalling
-from pipo_runner.pipeline.statistics import Statistics
-from pipo_runner.pipeline.timers import Timers
-from pipo_runner.pipeline.units import Unit
-from pipo_runner.pipeline.verification import Verifications
-from pipo_runner.pipeline.versions import Plans
-from pipo_runner.pipeline.writing import OutputStage
+from pipo_runner.pipeline.output.batching import Batches
+from pipo_runner.pipeline.output.doubts import Doubts
+from pipo_runner.pipeline.output.places import Places
+from pipo_runner.pipeline.output.preparing import Preparer
+from pipo_runner.pipeline.output.results import Results
+from pipo_runner.pipeline.output.writing import OutputStage
+from pipo_runner.pipeline.steps.executor import Executor
 
 # What restarts the clock of a stall; a dead letter does not (edge 230).
 PROGRESS: Final = ("delivered", "filtered")

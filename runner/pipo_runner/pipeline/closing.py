@@ -22,11 +22,11 @@ from pipo.payload import encode
 from pipo.rpc.server import RunningServer
 from pipo.telemetry.logs import logger
 from pipo_runner.pipeline.assembly import Parts
-from pipo_runner.pipeline.ends import Effect, End, Ends, Kind
+from pipo_runner.pipeline.flow.timers import Timers
 from pipo_runner.pipeline.ground import Ground
-from pipo_runner.pipeline.lifetime import Limit
-from pipo_runner.pipeline.tidying import Tidying
-from pipo_runner.pipeline.timers import Timers
+from pipo_runner.pipeline.life.ends import Effect, End, Ends, Kind
+from pipo_runner.pipeline.life.lifetime import Limit
+from pipo_runner.pipeline.life.tidying import Tidying
 
 # How long a stop waits for requests that are being answered (edge 37).
 REQUESTS_GRACE_S: Final = 2.0

@@ -18,13 +18,13 @@ from pipo.journal import versions
 from pipo.journal.changes import Change, Marked, Paused, Started
 from pipo.journal.sqlite_journal import Recovery, SqliteJournal
 from pipo.telemetry.redaction import Redactor
-from pipo_runner.pipeline.functions import Functions
-from pipo_runner.pipeline.outputs import Outputs
-from pipo_runner.pipeline.plan import Plan
-from pipo_runner.pipeline.scopes import Scopes
-from pipo_runner.pipeline.secret_values import SecretValues
-from pipo_runner.pipeline.steps import FUNCTION, Steps
-from pipo_runner.pipeline.versions import Definition, Edition, Plans, begin
+from pipo_runner.pipeline.definition.plan import Plan
+from pipo_runner.pipeline.definition.scopes import Scopes
+from pipo_runner.pipeline.definition.secret_values import SecretValues
+from pipo_runner.pipeline.definition.versions import Definition, Edition, Plans, begin
+from pipo_runner.pipeline.output.outputs import Outputs
+from pipo_runner.pipeline.steps.functions import Functions
+from pipo_runner.pipeline.steps.steps import FUNCTION, Steps
 
 
 class Ground:

@@ -22,10 +22,10 @@ from pipo.home import config as configuration
 from pipo.home.leases import Lease
 from pipo.journal.sqlite_journal import SqliteJournal
 from pipo.telemetry.logs import logger
-from pipo_runner.pipeline.ends import End
-from pipo_runner.pipeline.own_port import own_port
+from pipo_runner.pipeline.definition.versions import read_definition
+from pipo_runner.pipeline.intake.own_port import own_port
+from pipo_runner.pipeline.life.ends import End
 from pipo_runner.pipeline.process import PipelineProcess
-from pipo_runner.pipeline.versions import read_definition
 from pipo_runner.spec import ProcessSpec
 
 Report = Callable[[dict[str, Any]], None]

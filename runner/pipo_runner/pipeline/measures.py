@@ -18,10 +18,10 @@ from pipo.lang.model import Pipeline
 from pipo.rpc import to_proto
 from pipo.rpc.stubs import pipeline_pb2, pipo_pb2
 from pipo.telemetry.metrics import Histogram
-from pipo_runner.pipeline.lifetime import Lifetime
-from pipo_runner.pipeline.plan import Plan
+from pipo_runner.pipeline.definition.plan import Plan
+from pipo_runner.pipeline.flow.statistics import Statistics
+from pipo_runner.pipeline.life.lifetime import Lifetime
 from pipo_runner.pipeline.resources import Resources
-from pipo_runner.pipeline.statistics import Statistics
 
 GROUP_SIZES = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1000)
 

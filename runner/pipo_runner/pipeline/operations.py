@@ -13,10 +13,10 @@ from typing import Protocol
 
 from pipo.connectors import registry as connectors
 from pipo_runner.pipeline.assembly import Parts, Surroundings
-from pipo_runner.pipeline.dead_letters import DeadLetters
-from pipo_runner.pipeline.orders import Orders, WayBack
-from pipo_runner.pipeline.reruns import Reruns
-from pipo_runner.pipeline.resolving import Resolutions
+from pipo_runner.pipeline.orders.dead_letters import DeadLetters
+from pipo_runner.pipeline.orders.orders import Orders, WayBack
+from pipo_runner.pipeline.orders.reruns import Reruns
+from pipo_runner.pipeline.orders.resolving import Resolutions
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,26 +28,26 @@ from pipo.rpc.server import RunningServer, serve
 from pipo.rpc.stubs import pipeline_pb2, pipo_pb2
 from pipo.telemetry.logs import logger, mask
 from pipo.telemetry.redaction import Redactor
-from pipo_runner.pipeline.acks import Acks
-from pipo_runner.pipeline.applying import Applying
 from pipo_runner.pipeline.assembly import Parts, Surroundings, assemble, build_inputs
-from pipo_runner.pipeline.body_budget import BODIES_LIMIT, BodyBudget
 from pipo_runner.pipeline.closing import Closing, Standing
-from pipo_runner.pipeline.downstream import Downstream
-from pipo_runner.pipeline.ends import End, Ends
+from pipo_runner.pipeline.definition.versions import Definition, Edition
+from pipo_runner.pipeline.delivery.acks import Acks
+from pipo_runner.pipeline.delivery.downstream import Downstream
+from pipo_runner.pipeline.delivery.offers import Offers
+from pipo_runner.pipeline.flow.pausing import MANUAL, REQUESTED
+from pipo_runner.pipeline.flow.timers import Timers
 from pipo_runner.pipeline.ground import Ground
-from pipo_runner.pipeline.handing import HandOvers
-from pipo_runner.pipeline.http_door import HttpDoor
-from pipo_runner.pipeline.lifetime import terms_of
-from pipo_runner.pipeline.offers import Offers
+from pipo_runner.pipeline.intake.body_budget import BODIES_LIMIT, BodyBudget
+from pipo_runner.pipeline.intake.handing import HandOvers
+from pipo_runner.pipeline.intake.http_door import HttpDoor
+from pipo_runner.pipeline.intake.pushing import Pushes
+from pipo_runner.pipeline.life.ends import End, Ends
+from pipo_runner.pipeline.life.lifetime import terms_of
+from pipo_runner.pipeline.life.tidying import Tidying
 from pipo_runner.pipeline.operations import Operations, operations
-from pipo_runner.pipeline.pausing import MANUAL, REQUESTED
-from pipo_runner.pipeline.pushing import Pushes
+from pipo_runner.pipeline.orders.applying import Applying
 from pipo_runner.pipeline.resuming import loader, take_up
 from pipo_runner.pipeline.servicer import PipelineServicer
-from pipo_runner.pipeline.tidying import Tidying
-from pipo_runner.pipeline.timers import Timers
-from pipo_runner.pipeline.versions import Definition, Edition
 from pipo_runner.spec import ProcessSpec
 
 

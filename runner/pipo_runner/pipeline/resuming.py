@@ -15,11 +15,11 @@ from pipo.journal.recover import PendingUnit
 from pipo.journal.sqlite_journal import SqliteJournal
 from pipo.payload import BadPayload, decode
 from pipo_runner.pipeline.assembly import Parts, Surroundings
-from pipo_runner.pipeline.failures import PACKET_ERRORS, DataDamaged, describe
-from pipo_runner.pipeline.plan import Plan
-from pipo_runner.pipeline.recovery import Decision, Finding, decide, unit_of
-from pipo_runner.pipeline.settling import split_of
-from pipo_runner.pipeline.units import BATCH, OUTPUT, UNLOADED, VERIFY, Unit
+from pipo_runner.pipeline.definition.failures import PACKET_ERRORS, DataDamaged, describe
+from pipo_runner.pipeline.definition.plan import Plan
+from pipo_runner.pipeline.flow.settling import split_of
+from pipo_runner.pipeline.flow.units import BATCH, OUTPUT, UNLOADED, VERIFY, Unit
+from pipo_runner.pipeline.life.recovery import Decision, Finding, decide, unit_of
 
 
 def loader(journal: SqliteJournal) -> Callable[[Unit], Awaitable[None]]:

@@ -16,15 +16,15 @@ from pipo.journal.endings import ENDINGS
 from pipo.lang.text_diff import diff
 from pipo.rpc import payloads, to_proto
 from pipo.rpc.stubs import checker_pb2, packet_pb2, pipeline_pb2, pipeline_pb2_grpc, pipo_pb2
-from pipo_runner.pipeline.acks import Acks
-from pipo_runner.pipeline.applying import Applying
-from pipo_runner.pipeline.downstream import Downstream
-from pipo_runner.pipeline.handing import HandOvers
-from pipo_runner.pipeline.http_door import HttpDoor
-from pipo_runner.pipeline.offers import Offers
+from pipo_runner.pipeline.delivery.acks import Acks
+from pipo_runner.pipeline.delivery.downstream import Downstream
+from pipo_runner.pipeline.delivery.offers import Offers
+from pipo_runner.pipeline.intake.handing import HandOvers
+from pipo_runner.pipeline.intake.http_door import HttpDoor
+from pipo_runner.pipeline.intake.pushing import Pushes
 from pipo_runner.pipeline.operations import Operations
-from pipo_runner.pipeline.pushing import Pushes
-from pipo_runner.pipeline.reruns import Wanted, since_of
+from pipo_runner.pipeline.orders.applying import Applying
+from pipo_runner.pipeline.orders.reruns import Wanted, since_of
 
 RUNNER = "runner"
 WATCH_TIMEOUT_S = 10.0

@@ -175,7 +175,6 @@ def _judge(draft: Draft, *, quote: bool) -> bool:
     connectors.sqlite(draft)
     connectors.schedules(draft)
     connectors.doors(draft)
-    connectors.polls(draft)
     connectors.commands(draft)
     connectors.agents(draft)
     connectors.own_chain(draft)

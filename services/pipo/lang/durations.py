@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import math
 import re
+from typing import Final
 
 PATTERN = r"^[0-9]+(\.[0-9]+)?(ms|s|m|h|d)$"
 LONGEST = "1000000d"
 """The longest duration of a file: with it, a moment of today is still one of a calendar (year 9999)."""
+SHORTER: Final = {
+    "1ms": r"^0+(\.[0-9]+)?ms$|^0+(\.0+)?(s|m|h|d)$",
+    "1s": r"^0*[0-9]{1,3}(\.[0-9]+)?ms$|^0+(\.[0-9]+)?s$|^0+(\.0+)?(m|h|d)$",
+}
+"""By the least duration: the form of shorter ones, for who can compare texts and no numbers."""
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)")
 

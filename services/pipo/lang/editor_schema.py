@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from pipo.lang import durations
 from pipo.lang import schema as blocks
 from pipo.lang.json_schema import compiled
 from pipo.lang.model import KINDS
@@ -335,6 +336,8 @@ def _printed(schema: Any) -> Any:
         if key in made:
             made[key] = [_printed(inner) for inner in made[key]]
     made = _templated(made)
+    if least := made.get("x-least"):
+        made["not"] = {"pattern": durations.SHORTER[least]}
     return {**_typed(made), **{key: made[key] for key in made if not key.startswith("x-")}}
 
 

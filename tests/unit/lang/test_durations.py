@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+import re
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pipo.lang import durations
 
@@ -44,3 +48,21 @@ def test_an_endless_one_is_refused() -> None:
 )
 def test_show(span_ms: float, text: str) -> None:
     assert durations.show(span_ms) == text
+
+
+@pytest.mark.parametrize("least", durations.SHORTER)
+@given(
+    number=st.one_of(
+        st.integers(0, 2_000).map(str),
+        st.decimals(0, 2, places=2).map(str),
+        st.sampled_from(["000", "0.0", "0999.9", "01000", "999.99"]),
+    ),
+    unit=st.sampled_from(["ms", "s", "m", "h", "d"]),
+)
+def test_the_form_of_shorter_ones_is_that_of_what_is_shorter(
+    least: str, number: str, unit: str
+) -> None:
+    # A fraction of a long unit may be shorter too: an editor takes it, the check does not.
+    found = re.search(durations.SHORTER[least], number + unit) is not None
+    shorter = durations.is_shorter(number + unit, least)
+    assert found == shorter or (shorter and "." in number and unit != "ms")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 
-from pipo.lang import durations
 from pipo.lang.cron import BadCron, Cron
 from pipo.lang.document import Map, Scalar
 from pipo.lang.draft import Block, Draft, items_of, literal_of, map_of, text_of, value_of
@@ -21,7 +20,6 @@ _VERIFY = re.compile(r"\s*last\s+([1-9][0-9]{0,3})\s*")
 _VERIFY_LIMIT = 1000
 _SECRET = re.compile(r"\$\{\s*secrets\.([A-Za-z_$][A-Za-z0-9_$]*)\s*\}")
 DEFAULT_BOT = "default"
-SHORTEST_POLL_MS = 1000
 
 
 def via(draft: Draft, name: str) -> Iterator[Block]:
@@ -152,14 +150,6 @@ def chats(draft: Draft, wiring: Wiring) -> None:
         if origins:
             message = f"packets of `{sorted(origins)[0]}` come from no chat: `chat_id` is missing"
             draft.report("P057", block.map, message, place=block.place)
-
-
-def polls(draft: Draft) -> None:
-    """P002: the shortest poll of a Telegram bot, which a schema cannot say."""
-    for block in via(draft, "telegram"):
-        every = text_of(block.settings, "poll_every")
-        if every and durations.parse(every.value) < SHORTEST_POLL_MS:
-            draft.report("P002", every, "`poll_every` takes at least 1s", "25s is usual")
 
 
 # ── exec and agents ──

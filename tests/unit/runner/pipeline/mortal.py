@@ -38,9 +38,9 @@ from pipo.journal.changes import Change
 from pipo.journal.outcomes import Outcome
 from pipo.journal.sqlite_journal import SqliteJournal
 from pipo_runner.pipeline import process as process_module
-from pipo_runner.pipeline.ends import End, Kind
+from pipo_runner.pipeline.definition.versions import read_definition
+from pipo_runner.pipeline.life.ends import End, Kind
 from pipo_runner.pipeline.process import PipelineProcess
-from pipo_runner.pipeline.versions import read_definition
 from pipo_runner.spec import ProcessSpec
 from tests.unit.runner.pipeline.rig import FakeClock, quiet
 

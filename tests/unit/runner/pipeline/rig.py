@@ -33,13 +33,13 @@ from pipo.lang.texts import Texts
 from pipo.payload import encode
 from pipo.telemetry.redaction import Redactor
 from pipo_runner.pipeline.assembly import Surroundings, assemble
-from pipo_runner.pipeline.body_budget import BodyBudget
-from pipo_runner.pipeline.lifetime import terms_of
+from pipo_runner.pipeline.definition.scopes import Scopes
+from pipo_runner.pipeline.definition.versions import Edition, Plans
+from pipo_runner.pipeline.flow.timers import Timers
+from pipo_runner.pipeline.flow.units import UNLOADED, Unit
+from pipo_runner.pipeline.intake.body_budget import BodyBudget
+from pipo_runner.pipeline.life.lifetime import terms_of
 from pipo_runner.pipeline.operations import operations
-from pipo_runner.pipeline.scopes import Scopes
-from pipo_runner.pipeline.timers import Timers
-from pipo_runner.pipeline.units import UNLOADED, Unit
-from pipo_runner.pipeline.versions import Edition, Plans
 
 T = TypeVar("T")
 AT = 1_790_000_000_000

@@ -10,9 +10,8 @@ import pytest
 
 from pipo.connectors.contract import Flush, NotConnected, Refused, RetryAfter, WriteFailed
 from pipo.journal import changes as journaled
-from pipo_runner.pipeline import batching
-from tests.unit.runner.pipeline.rig import AT, Rig, quiet
-from tests.unit.runner.pipeline.test_batching import (
+from pipo_runner.pipeline.output import batching
+from tests.unit.runner.pipeline.output.test_batching import (
     PLACES,
     WITH,
     batched,
@@ -20,6 +19,7 @@ from tests.unit.runner.pipeline.test_batching import (
     written_data,
     written_ids,
 )
+from tests.unit.runner.pipeline.rig import AT, Rig, quiet
 
 
 def fails_for(*bad: Any) -> Any:

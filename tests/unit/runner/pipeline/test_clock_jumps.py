@@ -12,11 +12,11 @@ import pytest
 from pipo.connectors.contract import WriteFailed
 from pipo.journal.changes import Stalled, Unverified
 from pipo_runner.pipeline.resuming import take_up
+from tests.unit.runner.pipeline.delivery.test_acks import PARKS, parked, rig_of
+from tests.unit.runner.pipeline.life.test_stalling import Jam
 from tests.unit.runner.pipeline.rig import AT, PLAIN, TABLE, Rig, pending, quiet
-from tests.unit.runner.pipeline.test_acks import PARKS, parked, rig_of
 from tests.unit.runner.pipeline.test_measures import series
 from tests.unit.runner.pipeline.test_resuming import recovery
-from tests.unit.runner.pipeline.test_stalling import Jam
 
 HOUR_MS = 3_600_000
 both_ways = pytest.mark.parametrize("by_ms", [HOUR_MS, -HOUR_MS], ids=["ahead", "back"])

@@ -11,10 +11,10 @@ from pipo.journal import changes as journaled
 from pipo.journal.changes import PacketError
 from pipo.journal.families import dead_branch_error
 from pipo.journal.states import CODES
+from tests.unit.runner.pipeline.delivery.test_verification import CHECKED, FAILED, Checker
+from tests.unit.runner.pipeline.intake.test_intake import RULED
 from tests.unit.runner.pipeline.rig import AT, TABLE, Rig
 from tests.unit.runner.pipeline.test_input_schemas import rig_with, taken_by
-from tests.unit.runner.pipeline.test_intake import RULED
-from tests.unit.runner.pipeline.test_verification import CHECKED, FAILED, Checker
 
 NODE = f"""
 input: {{ via: push }}

@@ -14,8 +14,8 @@ from pipo.connectors.contract import Accepted, Refused, Settlement, WriteUnit
 from pipo.errors import InvalidPipeline
 from pipo.journal import reads
 from pipo.journal.sqlite_journal import SqliteJournal
+from pipo_runner.pipeline.flow.units import Unit
 from pipo_runner.pipeline.resuming import take_up
-from pipo_runner.pipeline.units import Unit
 from tests.unit.journal.conftest import open_quick
 from tests.unit.journal.packets import version
 from tests.unit.runner.pipeline.drawn_graphs import (

@@ -13,7 +13,7 @@ from pipo.journal import changes as journaled
 from pipo.journal import versions
 from pipo.lang.check import Source, restore
 from pipo.lang.texts import Texts
-from pipo_runner.pipeline.versions import Edition
+from pipo_runner.pipeline.definition.versions import Edition
 from tests.unit.runner.pipeline.rig import FOLDER, PLAIN, TABLE, Rig
 from tests.unit.runner.pipeline.test_process import House, house, output
 

@@ -17,7 +17,7 @@ from pipo.journal.changes import (
     Retried,
     Stepped,
 )
-from pipo_runner.pipeline.units import Unit
+from pipo_runner.pipeline.flow.units import Unit
 from tests.unit.runner.pipeline.rig import TABLE, Rig
 
 

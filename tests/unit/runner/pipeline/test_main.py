@@ -11,7 +11,7 @@ import pytest
 from pipo import collector
 from pipo.errors import InvalidState
 from pipo.journal.sqlite_journal import JournalFailed
-from pipo_runner.pipeline.ends import End
+from pipo_runner.pipeline.life.ends import End
 from pipo_runner.pipeline.main import CRASHED, run
 from pipo_runner.pipeline.process import PipelineProcess
 from pipo_runner.spec import ProcessSpec

@@ -12,12 +12,12 @@ from pipo.home.registry import Entry
 from pipo.journal import reads, units
 from pipo.journal.reads import OldestPending
 from pipo.rpc.stubs import pipeline_pb2, pipo_pb2
-from pipo_runner.pipeline.lifetime import Terms
+from pipo_runner.pipeline.flow.rates import MinuteRate
+from pipo_runner.pipeline.flow.statistics import Statistics
+from pipo_runner.pipeline.life.lifetime import Terms
 from pipo_runner.pipeline.measures import Measures
-from pipo_runner.pipeline.rates import MinuteRate
-from pipo_runner.pipeline.statistics import Statistics
+from tests.unit.runner.pipeline.life.test_lifetime import Life, life
 from tests.unit.runner.pipeline.rig import AT, PLAIN, FakeClock, Rig, quiet
-from tests.unit.runner.pipeline.test_lifetime import Life, life
 
 ENTRY = Entry(
     pipeline="people",

@@ -32,7 +32,7 @@ from pipo.errors import NotFound, PipoError
 from pipo.journal import changes, interventions
 from pipo.journal.states import BORN, PENDING, REOPENS, SETTLES
 from pipo.rpc.stubs import pipo_pb2
-from pipo_runner.pipeline.reruns import Wanted
+from pipo_runner.pipeline.orders.reruns import Wanted
 from tests.unit.journal.recount import counted
 from tests.unit.runner.pipeline.mortal import HANGS, Doom, Mortal
 from tests.unit.runner.pipeline.pipeline_model import (

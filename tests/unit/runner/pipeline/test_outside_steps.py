@@ -15,8 +15,8 @@ from pipo.journal.changes import (
     Retried,
     Stepped,
 )
-from pipo_runner.pipeline.steps import Steps
-from pipo_runner.pipeline.units import Unit
+from pipo_runner.pipeline.flow.units import Unit
+from pipo_runner.pipeline.steps.steps import Steps
 from tests.unit.runner.pipeline.rig import (
     TABLE,
     FakeOutsideStep,

@@ -28,9 +28,9 @@ from pipo.rpc.server import RunningServer, serve
 from pipo.rpc.stubs import pipeline_pb2, pipeline_pb2_grpc, pipo_pb2
 from pipo_runner.pipeline import closing
 from pipo_runner.pipeline import process as process_module
-from pipo_runner.pipeline.ends import End, Kind
+from pipo_runner.pipeline.definition.versions import read_definition
+from pipo_runner.pipeline.life.ends import End, Kind
 from pipo_runner.pipeline.process import PipelineProcess
-from pipo_runner.pipeline.versions import read_definition
 from pipo_runner.spec import ProcessSpec
 from tests.unit.journal.conftest import open_quick
 from tests.unit.runner.pipeline.rig import FakeOutput, quiet
@@ -416,7 +416,7 @@ async def test_a_run_that_halts_as_it_starts_takes_nothing(
 
     monkeypatch.setattr(FakeOutput, "recover", lost)
     monkeypatch.setattr(
-        "pipo_runner.pipeline.verification.Verifications._render",
+        "pipo_runner.pipeline.delivery.verification.Verifications._render",
         lambda *_: (_ for _ in ()).throw(Refused("the check cannot be asked")),
     )
     await house.start(body)

@@ -21,7 +21,7 @@ from pipo.errors import BadRequest, InvalidState, Rejected, Unavailable
 from pipo.home import registry
 from pipo.journal import reads
 from pipo.journal.endings import last_ending
-from pipo_runner.pipeline.ends import End
+from pipo_runner.pipeline.life.ends import End
 from tests.stack import free_ports
 from tests.unit.journal.conftest import open_quick
 from tests.unit.runner.pipeline.rig import FakeOutput, quiet

@@ -12,8 +12,8 @@ from pipo.journal.recover import PendingUnit, Recovery
 from pipo.payload import encode
 from pipo.rpc.stubs.checker_pb2 import Verdict
 from pipo_runner.pipeline.resuming import take_up
+from tests.unit.runner.pipeline.delivery.test_verification import CHECKED, Checker
 from tests.unit.runner.pipeline.rig import AT, PLAIN, Rig, edition_of, pending, quiet
-from tests.unit.runner.pipeline.test_verification import CHECKED, Checker
 
 KEYED = """
 input: { via: push }

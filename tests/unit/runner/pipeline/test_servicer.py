@@ -19,20 +19,20 @@ from pipo.rpc.channels import Channel, dial
 from pipo.rpc.errors import calling
 from pipo.rpc.server import RunningServer, serve
 from pipo.rpc.stubs import checker_pb2, pipeline_pb2, pipeline_pb2_grpc, pipo_pb2
-from pipo_runner.pipeline.acks import Acks
-from pipo_runner.pipeline.applying import Applied, Applying, FileWarning
-from pipo_runner.pipeline.downstream import Downstream
-from pipo_runner.pipeline.handing import HandOvers
-from pipo_runner.pipeline.http_door import HttpDoor
-from pipo_runner.pipeline.offers import Offers
+from pipo_runner.pipeline.delivery.acks import Acks
+from pipo_runner.pipeline.delivery.downstream import Downstream
+from pipo_runner.pipeline.delivery.offers import Offers
+from pipo_runner.pipeline.intake.handing import HandOvers
+from pipo_runner.pipeline.intake.http_door import HttpDoor
+from pipo_runner.pipeline.intake.pushing import Pushes
 from pipo_runner.pipeline.operations import Operations
-from pipo_runner.pipeline.pushing import Pushes
+from pipo_runner.pipeline.orders.applying import Applied, Applying, FileWarning
 from pipo_runner.pipeline.servicer import PAGE_MAX, PipelineServicer, limit_of
 from tests.unit.journal.conftest import open_quick
 from tests.unit.journal.packets import AT, accepted, packet_id, version
+from tests.unit.runner.pipeline.delivery.test_verification import CHECKED
+from tests.unit.runner.pipeline.intake.test_http_door import Target, head
 from tests.unit.runner.pipeline.rig import PLAIN, Rig
-from tests.unit.runner.pipeline.test_http_door import Target, head
-from tests.unit.runner.pipeline.test_verification import CHECKED
 
 TOKEN = "the-home-token"
 

@@ -1,0 +1,1 @@
+"""How written packets become delivered: seen by checkers, confirmed, or settled downstream."""

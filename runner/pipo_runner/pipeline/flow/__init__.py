@@ -1,0 +1,1 @@
+"""What moves: units in memory, what they wait for, and where each of them ends."""

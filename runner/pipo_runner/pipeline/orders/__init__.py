@@ -1,0 +1,1 @@
+"""What people ask for: replays, purges, reruns, resolutions, and another version."""
