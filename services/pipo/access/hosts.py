@@ -119,18 +119,18 @@ class Hosts:
             return reply
 
     async def adopt(self, detached_no_more: Sequence[str]) -> None:
-        """Has every host look for what it can take over, and attach the pipelines named.
+        """Has the hosts look for what they can take over, and attach the pipelines named.
 
-        Raises: Unavailable, if no host runs, or one does not answer.
+        All are asked at once, and one that does not answer is passed over: what it supervises
+        stays with it, and anything else is any other's to take.
+        Raises: Unavailable, if no host answers; whatever one refuses with.
         """
-        alive = self._alive()
-        if not alive:
-            raise no_host()
         request = runner_pb2.AdoptRequest(attach=detached_no_more)
-        timeout_s = self._start_timeout_s + MARGIN_S
-        for host in alive:
-            async with self._calling(host) as stub:
-                await stub.Adopt(request, timeout=timeout_s)
+        hosts = await self._some_answering()
+        told = await asyncio.gather(*(self._adopt(host, request) for host in hosts))
+        silent = [error for error in told if error is not None]
+        if len(silent) == len(told):
+            raise silent[0]
 
     def supervising(self, name: str) -> ServiceEntry | None:
         """The host that holds the claim of a pipeline, whoever started its process."""
@@ -159,7 +159,30 @@ class Hosts:
         """The hosts that take calls; one that stops has no address any more."""
         return [host for host in registry.services(self._home, "runner") if host.address]
 
+    async def _adopt(
+        self, host: ServiceEntry, request: runner_pb2.AdoptRequest
+    ) -> Unavailable | None:
+        """What kept a host that is gone or frozen by now from answering.
+
+        Raises: PipoError, what it refuses with.
+        """
+        try:
+            async with self._calling(host) as stub:
+                await stub.Adopt(request, timeout=self._start_timeout_s + MARGIN_S)
+        except Unavailable as error:
+            return error
+        return None
+
     async def _least_loaded(self) -> ServiceEntry:
+        answered = await self._some_answering()
+        loads = {
+            host.id: load_of(host.id, states, self._sent[host.id])
+            for host, states in answered.items()
+        }
+        return min(answered, key=lambda host: loads[host.id])
+
+    async def _some_answering(self) -> dict[ServiceEntry, list[str]]:
+        """`_answering`, at least one. Raises: Unavailable, without any."""
         alive = self._alive()
         if not alive:
             raise no_host()
@@ -170,11 +193,7 @@ class Hosts:
                 f"no runner host answers ({ids})",
                 hint="try again; if it stays so, restart the runner service",
             )
-        loads = {
-            host.id: load_of(host.id, states, self._sent[host.id])
-            for host, states in answered.items()
-        }
-        return min(answered, key=lambda host: loads[host.id])
+        return answered
 
     async def _answering(self) -> dict[ServiceEntry, list[str]]:
         """The hosts that say within their time what they supervise: the pipelines' states."""

@@ -81,6 +81,12 @@ class FakeHost(runner_pb2_grpc.RunnerServicer):
         return pipo_pb2.ListPipelinesReply(pipelines=listed)
 
     async def Adopt(self, request: Any, context: Any) -> pipo_pb2.ListPipelinesReply:
+        if self.silent:
+            await asyncio.sleep(3600)
+        self.asked.append(request)
+        await self.slow.wait()
+        if self.raises is not None:
+            raise self.raises
         return pipo_pb2.ListPipelinesReply()
 
 
@@ -188,6 +194,28 @@ async def test_a_host_that_does_not_answer_is_passed_over(
         assert (await access.stop(pipo_pb2.StopRequest(pipeline="x"))).state == "draining"
     assert not frozen.asked
     assert len(well.asked) == 2
+
+
+async def test_a_frozen_host_keeps_no_other_from_taking_over(
+    access: Access, host: MakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(access_hosts, "LOOK_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(access_hosts, "LONE_LOOK_TIMEOUT_S", 0.4)
+    frozen = await host("a")
+    frozen.silent = True
+    with pytest.raises(Unavailable, match=r"no runner host answers \(a\)"):
+        await access.attach(pipo_pb2.AttachRequest())
+    well, gone = await host("b"), await host("c")
+    gone.raises = Unavailable("it ends just now", hint="")
+    await access.attach(pipo_pb2.AttachRequest())
+    assert [len(one.asked) for one in (frozen, well, gone)] == [0, 1, 1]
+    # What one refuses is told, and so is that nobody was left to do it.
+    well.raises = Conflict("not that one", hint="")
+    with pytest.raises(Conflict, match="not that one"):
+        await access.attach(pipo_pb2.AttachRequest())
+    well.raises = gone.raises
+    with pytest.raises(Unavailable, match="it ends just now"):
+        await access.attach(pipo_pb2.AttachRequest())
 
 
 async def test_a_refusal_of_the_host_is_the_answer(access: Access, host: MakeHost) -> None:
