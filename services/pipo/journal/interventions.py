@@ -186,8 +186,8 @@ class Replayed:
     """A dead letter goes back to the step it failed at, `cursor`, with the data it had there.
 
     Of a split packet its dead copies are replayed, in one commit; what they came of is
-    branched again, with a `dlq.replayed` of its own (edge 263). `reset_iteration` counts
-    the passes of its loops anew, as after a loop's limit (edge 133).
+    branched again, with a `dlq.replayed` of its own (edge 263). After a loop's limit its passes
+    count anew (edge 133).
     """
 
     event: ClassVar[str] = "dlq.replayed"
@@ -198,7 +198,6 @@ class Replayed:
     by: str
     at: int
     queue_seq: int
-    reset_iteration: bool = False
 
     def apply(self, sheet: Sheet) -> Outcome | None:
         refuse_split(sheet, self.unit, "Replayed")
@@ -208,8 +207,6 @@ class Replayed:
         detail = detail_with_error(facts, row.current_error)
         sheet.event(self.at, self.event, self.unit, plain(self.cursor), to, detail)
         _take_up(row, self.cursor, self.queue_seq)
-        if self.reset_iteration:
-            row.iteration = 0
         families.reopened(sheet, row, DEAD_LETTERED, self.at, self.event, facts)
         return None
 
