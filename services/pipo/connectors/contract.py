@@ -32,8 +32,7 @@ Control errors, and no others, tell the caller what to do:
 
     Refused         no retry can help; the step fails for good as its policy says
     RetryAfter      not before `seconds`
-    NotConnected    reopen with backoff, then try again
-    WriteFailed     this unit failed; the retry policy decides
+    WriteFailed     this unit failed, or the whole call; the retry policy decides
     CheckError      a look could not run; counts as a failed attempt (D019)
 """
 
@@ -72,10 +71,6 @@ class Refused(ConnectorError):
     """No retry can help."""
 
 
-class NotConnected(ConnectorError):
-    """The other side is gone; reopen, then try again."""
-
-
 class RetryAfter(ConnectorError):
     """The other side asked for a pause of `seconds`."""
 
@@ -85,7 +80,7 @@ class RetryAfter(ConnectorError):
 
 
 class WriteFailed(ConnectorError):
-    """One unit was not written; its neighbours may have been."""
+    """One unit was not written, its neighbours may have been; raised by a call, none was."""
 
 
 class CheckError(ConnectorError):
@@ -452,7 +447,8 @@ class Output(Protocol):
             unit is best written as a group: then Refused says that no retry can help.
         A key that stands twice in one call is written once, and both units have a result.
         Nothing of a failed call stays open: the same units may be written again, whole or in parts.
-        Raises: NotConnected, WriteFailed or RetryAfter when the whole call failed and nothing was kept.
+        Raises: WriteFailed or RetryAfter when the whole call failed and nothing was kept. What broke,
+            such as a connection, the next call makes anew: nobody else opens it again.
         Cancelled: the write may or may not have happened.
         """
 

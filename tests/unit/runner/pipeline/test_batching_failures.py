@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pipo.connectors.contract import Flush, NotConnected, Refused, RetryAfter, WriteFailed
+from pipo.connectors.contract import Flush, Refused, RetryAfter, WriteFailed
 from pipo.journal import changes as journaled
 from pipo_runner.pipeline.output import batching
 from tests.unit.runner.pipeline.output.test_batching import (
@@ -36,7 +36,7 @@ def splits(rig: Rig) -> list[tuple[int, tuple[int, int]]]:
 
 async def test_a_batch_is_retried_as_a_whole() -> None:
     rig = Rig(batched(3, "1h", policy="retry: 2, delay: 1s"), auto=True)
-    rig.output.whole = NotConnected("locked")
+    rig.output.whole = WriteFailed("locked")
     ids = await rig.accept(1, 2, 3)
     await rig.settle()
     retried = rig.journal.of(journaled.Retried)
@@ -159,7 +159,7 @@ async def test_a_bug_in_the_output_follows_the_policy() -> None:
 
 async def test_errors_of_a_batch_are_redacted() -> None:
     rig = Rig(batched(2, "1h"), auto=True, secrets={"key": "s3cr3t-value"})
-    rig.output.whole = NotConnected("denied for s3cr3t-value")
+    rig.output.whole = WriteFailed("denied for s3cr3t-value")
     await rig.accept(1, 2)
     await rig.timers.elapse(10.0)
     await rig.settle()
@@ -182,7 +182,7 @@ async def test_the_next_batch_waits_until_the_one_before_has_ended() -> None:
 
 async def test_a_batched_writes_time_is_the_groups() -> None:
     rig = Rig(batched(2, "10s"), auto=True)
-    rig.output.whole = NotConnected("locked")
+    rig.output.whole = WriteFailed("locked")
     await rig.accept(1)
     await rig.timers.elapse(10.0)
     rig.output.whole = None
@@ -270,7 +270,7 @@ async def test_the_isolated_unit_that_is_escalated_waits_at_the_output() -> None
 async def test_a_stalls_mark_splits_the_batch_and_escalates_what_fails_alone() -> None:
     body = batched(4, "1h", policy="retry: 5, delay: 1s", rest="agent: { control: true }")
     rig = Rig(body, auto=True)
-    rig.output.whole = NotConnected("locked")
+    rig.output.whole = WriteFailed("locked")
     ids = await rig.accept(1, 2, 3, 4)
     await rig.settle()
     for marked in ids[:2]:

@@ -9,8 +9,8 @@ import pytest
 
 from pipo.connectors.contract import (
     Flush,
-    NotConnected,
     Settlement,
+    WriteFailed,
     WriteUnit,
 )
 from pipo.errors import Unavailable
@@ -315,7 +315,7 @@ async def test_after_a_resume_batches_collect_again() -> None:
 
 async def test_a_retry_that_ends_in_a_pause_joins_a_new_batch_after_it() -> None:
     rig = Rig(batched(2, "5s"), auto=True)
-    rig.output.whole = NotConnected("locked")
+    rig.output.whole = WriteFailed("locked")
     ids = await rig.accept(1, 2)
     await rig.parts.pausing.pause("manual")
     await rig.timers.elapse(1.0)
@@ -339,7 +339,7 @@ async def test_while_it_drains_nothing_waits_for_company() -> None:
 
 async def test_an_end_waits_for_no_retry() -> None:
     rig = Rig(batched(2, "1h", policy="retry: 3, delay: 1h, max_delay: 1h"), auto=True)
-    rig.output.whole = NotConnected("locked")
+    rig.output.whole = WriteFailed("locked")
     await rig.accept(1, 2, 3)
     assert not await rig.parts.writing.idle(0.0)
     rig.parts.executor.close()
@@ -400,7 +400,7 @@ async def test_old_and_new_share_the_batch() -> None:
 
 async def test_a_new_batch_has_all_its_retries() -> None:
     rig = Rig(batched(2, "1h", policy="retry: 2, delay: 1s"), auto=True)
-    rig.output.whole = NotConnected("locked")
+    rig.output.whole = WriteFailed("locked")
     await restarted(rig, at_batch(1, attempt=2, retry_at=AT + 9000), at_batch(2))
     assert [one.attempt for one in rig.journal.of(journaled.Retried)] == [1, 1]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, cast
 
-from pipo.connectors.contract import NotConnected, Output, Refused, WriteFailed
+from pipo.connectors.contract import ConnectorError, Output, Refused, WriteFailed
 from pipo_runner.pipeline.definition.plan import Plan
 from pipo_runner.pipeline.life.recovery import unit_of
 from pipo_runner.pipeline.output.places import Places
@@ -64,7 +64,7 @@ async def test_what_the_output_prepared_comes_back_with_the_write() -> None:
 async def test_a_failed_call_is_each_units_own_failure() -> None:
     output, places = FakeOutput(), Places(nobody)
     group = [prepared(output, 1), prepared(output, 2)]
-    output.whole = NotConnected("gone", hint="come back")
+    output.whole = ConnectorError("gone", hint="come back")
     first, second = (await places.write(group, atomic=False)).results
     assert isinstance(first, WriteFailed)
     assert (first.message, first.hint, second) == ("gone", "come back", first)

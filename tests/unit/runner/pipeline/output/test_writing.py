@@ -9,7 +9,6 @@ import pytest
 
 from pipo.connectors.contract import (
     Flush,
-    NotConnected,
     Refused,
     RetryAfter,
     Settlement,
@@ -92,7 +91,7 @@ async def test_an_explicit_key_is_durable_before_the_write() -> None:
 
 async def test_a_retry_keeps_the_explicit_key_and_says_that_it_repeats() -> None:
     rig = Rig(KEYED, auto=True)
-    rig.output.whole = NotConnected("gone")
+    rig.output.whole = WriteFailed("gone")
     await rig.accept({"email": "a@b.c"})
     rig.output.whole = None
     await rig.timers.elapse(1.0)
@@ -191,7 +190,7 @@ async def test_one_bad_unit_fails_alone() -> None:
 
 async def test_a_failure_of_the_whole_call_is_each_units_own() -> None:
     rig = Rig(RETRIED, auto=True)
-    rig.output.whole = NotConnected("the disk is full", hint="make room")
+    rig.output.whole = WriteFailed("the disk is full", hint="make room")
     ids = await rig.accept(1, 2)
     assert [(r.unit, r.attempt, r.error) for r in rig.journal.of(journaled.Retried)] == [
         (unit, 1, "the disk is full (make room)") for unit in ids
@@ -205,7 +204,7 @@ async def test_a_failure_of_the_whole_call_is_each_units_own() -> None:
 
 async def test_retries_end_in_a_dead_letter_with_every_attempt() -> None:
     rig = Rig(RETRIED, auto=True)
-    rig.output.whole = NotConnected("gone")
+    rig.output.whole = WriteFailed("gone")
     await rig.accept(1)
     await rig.timers.elapse(10.0)
     assert len(rig.output.writes) == 3
@@ -237,7 +236,7 @@ async def test_what_is_refused_is_never_retried() -> None:
 
 async def test_a_retry_holds_its_slot() -> None:
     rig = Rig(RETRIED + "concurrency: 1\n", auto=True)
-    rig.output.whole = NotConnected("gone")
+    rig.output.whole = WriteFailed("gone")
     first, second = await rig.accept(1, 2)
     assert rig.output.written == [first]
     rig.output.whole = None
@@ -317,7 +316,7 @@ async def test_a_message_that_cannot_be_rendered_costs_nothing() -> None:
 
 async def test_errors_are_redacted() -> None:
     rig = Rig(RETRIED, auto=True, secrets={"key": "s3cr3t-value"})
-    rig.output.whole = NotConnected("denied for s3cr3t-value")
+    rig.output.whole = WriteFailed("denied for s3cr3t-value")
     await rig.accept(1)
     await rig.timers.elapse(10.0)
     assert {r.error for r in rig.journal.of(journaled.Retried)} == {"denied for ***"}
