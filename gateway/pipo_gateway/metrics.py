@@ -67,10 +67,15 @@ class Metrics:
         self._pipelines = pipelines
         self._traffic = traffic
         self._clock = clock
+        # Why something is missing from the page, by pipeline; of the home's disk under "".
+        self._missing: dict[str, str] = {}
 
     async def text(self, sees: Callable[[str], bool]) -> bytes:
         """The Prometheus text of the pipelines that the reader may see."""
-        names = [name for name in self._pipelines.directory.names() if sees(name)]
+        known = self._pipelines.directory.names()
+        for gone in self._missing.keys() - {*known, ""}:
+            del self._missing[gone]
+        names = [name for name in known if sees(name)]
         places = asyncio.Semaphore(PARALLEL_MAX)
 
         async def one(name: str) -> list[Series]:
@@ -95,10 +100,16 @@ class Metrics:
 
     def _of_home(self) -> list[Series]:
         try:
-            return [Series("pipo_home_free_bytes", {}, self._pipelines.room_left())]
+            made = [Series("pipo_home_free_bytes", {}, self._pipelines.room_left())]
         except OSError as error:
-            _log.warning("the home's disk says nothing", action="metrics.home", reason=str(error))
+            if self._is_news("", str(error)):
+                _log.warning(
+                    "the home's disk says nothing", action="metrics.home", reason=str(error)
+                )
             return []
+        if self._is_news("", ""):
+            _log.info("the home's disk is read again", action="metrics.home")
+        return made
 
     async def _silent_state(self, name: str, numbers: Numbers | PipoError | None) -> str:
         """As `pipo status` has it, which calls one failed whose journal cannot be read."""
@@ -113,12 +124,24 @@ class Metrics:
         """None when the journal is too slow, the error when it cannot be read."""
         try:
             async with asyncio.timeout(NUMBERS_TIMEOUT_S):
-                return await self._pipelines.numbers(name)
+                made = await self._pipelines.numbers(name)
         except (TimeoutError, PipoError) as error:
-            _log.warning(
-                "numbers missing", action="metrics.missing", pipeline=name, reason=str(error)
-            )
+            reason = str(error) or f"its journal is not read within {NUMBERS_TIMEOUT_S:g} s"
+            if self._is_news(name, reason):
+                _log.warning(
+                    "numbers missing", action="metrics.missing", pipeline=name, reason=reason
+                )
             return error if isinstance(error, PipoError) else None
+        if self._is_news(name, ""):
+            _log.info("numbers are back", action="metrics.back", pipeline=name)
+        return made
+
+    def _is_news(self, name: str, reason: str) -> bool:
+        """Whether the log has not heard it yet: a scrape comes every few seconds. "" is all well."""
+        before = self._missing.pop(name, "")
+        if reason:
+            self._missing[name] = reason
+        return reason != before
 
 
 @dataclass(frozen=True, slots=True)

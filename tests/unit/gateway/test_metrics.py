@@ -80,6 +80,29 @@ async def test_one_whose_journal_cannot_be_read_has_failed_as_status_says(
     assert "broken" not in {one["pipeline"] for one, _ in found["pipo_packets_pending"]}
 
 
+async def test_what_is_missing_is_logged_once_and_again_when_it_is_back(
+    home: Home,
+    client: aiohttp.ClientSession,
+    pipeline: FakePipeline,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO", "pipo.gateway.metrics")
+    place = home.pipeline("broken")
+    place.ensure()
+    journal = place.folder / "journal.db"
+    journal.write_bytes(b"x" * 4096)
+    await scrape(client)
+    await scrape(client)
+    journal.unlink()
+    await scrape(client)
+    await scrape(client)
+    said = [one.msg for one in caplog.records if isinstance(one.msg, dict)]
+    assert [one["action"] for one in said if one.get("pipeline") == "broken"] == [
+        "metrics.missing",
+        "metrics.back",
+    ]
+
+
 @pytest.mark.parametrize("jammed", [0, 1])
 def test_a_jam_is_what_the_process_says_whatever_its_state(jammed: int) -> None:
     paused = pipeline_pb2.MetricSeries(name=STATE, labels={"state": "paused"}, value=1)
