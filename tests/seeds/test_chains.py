@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.packets import inspect, outcome, packet, push, running, settled
+from tests.packets import inspect, operate, outcome, packet, push, running, settled
 from tests.receiver import Receiver, Reply
 from tests.stack import Stack, journal_of, query, wait_for
 
@@ -56,11 +56,7 @@ FAN = (
 )
 PIPELINES = {
     # Three in a row.
-    "first": PUSHED
-    + to("second")
-    + DOWNSTREAM.replace(
-        "}\n", ', on_fail: { message: "${result.pipeline} ${result.packet_id}" } }\n'
-    ),
+    "first": PUSHED + to("second") + DOWNSTREAM,
     "second": taking("first") + to("third") + DOWNSTREAM,
     "third": taking("second") + into("third") + LOOKED_UP,
     # A receiver with several inputs and rules of its own; `stranger` is not on its list.
@@ -74,7 +70,9 @@ PIPELINES = {
         "inputs:\n"
         "  intake:\n    via: pipeline\n"
         "    with: { from: [asking, picky, fanning] }\n"
+        "    schema: ./handed.json\n"
         '    validate: ["exists(data.n)"]\n'
+        '    on_invalid: { message: "not by ${error.rule}" }\n'
         "  manual: { via: push }\n"
         "  form: { via: http, with: { path: /form } }\n"
         "nodes:\n"
@@ -85,7 +83,13 @@ PIPELINES = {
         + into("store", "[mark, way.other]", COLUMNS)
     ),
     # A receiver that ends packets as the packet says.
-    "judged": PUSHED + to("judge") + DOWNSTREAM,
+    "judged": PUSHED
+    + to("judge")
+    + DOWNSTREAM.replace(
+        "}\n",
+        ', on_fail: { message: "${result.pipeline} ${result.packet_id} ${result.duplicate}:'
+        ' ${error.message}" } }\n',
+    ),
     "judge": taking("judged")
     + 'nodes: { keep: { from: input, filter: "data.keep" } }\n'
     + into("judge", "keep")
@@ -120,8 +124,11 @@ def receiver() -> Iterator[Receiver]:
 
 @pytest.fixture(scope="module")
 def stack(receiver: Receiver, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    folder = tmp_path_factory.mktemp("chains")
+    (folder / "workspace").mkdir()
+    (folder / "workspace/handed.json").write_text('{"properties": {"of": {"type": "string"}}}')
     with running(
-        tmp_path_factory.mktemp("chains"),
+        folder,
         PIPELINES,
         env={"STUB": receiver.url},
         config="engine: { env_allow: [STUB] }\n",
@@ -202,7 +209,7 @@ def test_one_receiver_takes_from_every_input(stack: Stack) -> None:
     ]
 
 
-@pytest.mark.seed("C020", "C023")
+@pytest.mark.seed("C020", "C023", "C025")
 def test_each_copy_becomes_a_packet_of_its_own(stack: Stack) -> None:
     id = push(stack, "fanning", {"n": 20})
     assert settled(stack, "fanning", id)["state"] == "delivered"
@@ -225,17 +232,21 @@ def test_what_the_receiver_refuses(stack: Stack) -> None:
         "output.failed",
         2,
     )
-    for word in ("downstream_rejected", "'store'", "exists(data.n)"):
+    for word in ("downstream_rejected", "'store'", "not by exists(data.n)"):
         assert word in reason(end)
+    typed = outcome(stack, "asking", {"n": 1, "of": 7})
+    for word in ("downstream_rejected", "'store'", "not by schema"):
+        assert word in reason(typed)
     # Each attempt is kept as a rejection at the receiver (decision 4), and in no inbox.
-    assert stack.stats("store")["rejected"] == before + 2
+    assert stack.stats("store")["rejected"] == before + 4
     assert [row for row in inbox(stack, "store") if row[1] == end["packet_id"]] == []
     kept = re.search(r"kept as (\w{26})", reason(end))
     assert kept is not None
     rejected = packet(stack, "store", kept[1])
     assert (rejected["state"], rejected["source"]) == ("rejected", "asking")
     assert rejected["upstream"]["packet_id"] == end["packet_id"]
-    assert packet(stack, "store", push(stack, "store", {"m": 1}, input="manual"))["packet_id"]
+    for data in ({"m": 1}, {"n": 1, "of": 7}):
+        assert packet(stack, "store", push(stack, "store", data, input="manual"))["packet_id"]
     before = stack.stats("store")
     stranger = outcome(stack, "stranger", {"n": 1})
     assert "downstream_rejected" in reason(stranger)
@@ -285,7 +296,7 @@ def test_the_sender_waits_for_what_the_receiver_waits_for(stack: Stack) -> None:
     assert end["evidence"]["packet_id"] == got
 
 
-@pytest.mark.seed("D043", "C032")
+@pytest.mark.seed("D043", "C008", "C032")
 @pytest.mark.parametrize(
     ("data", "state", "why"),
     [
@@ -301,6 +312,7 @@ def test_an_end_that_is_no_delivery_fails_at_once(
     assert (end["state"], end["error"]["code"]) == ("dead_lettered", "delivery.unverified")
     assert end["updated_at"] - end["received_at"] < 10_000
     got = end["result"]["packet_id"]
+    assert reason(end).startswith(f"judge {got} false: ")
     for word in ("'judge'", got, state, why):
         assert word in reason(end)
 
@@ -383,12 +395,19 @@ def linked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         yield made
 
 
+def own(stack: Stack, name: str) -> tuple[Any, ...]:
+    """What is a pipeline's own: whether and how it runs, as which version, in which process."""
+    told = stack.get(f"/api/pipelines/{name}")
+    return told["state"], told["status"], told["version"], stack.pipeline_pid(name)
+
+
 @pytest.mark.seed("C017", "C028", "C029", "C030", "D045", "C035", "C006", "C022")
 def test_a_receiver_that_comes_and_goes(linked: Stack) -> None:
     entry = linked.home / "run/depot.json"
     assert entry.exists()
-    sender = linked.pipeline_pid("gate")
+    alone = own(linked, "gate")
     assert linked.pipo("pause", "depot").returncode == 0
+    assert own(linked, "gate") == alone
     held = push(linked, "gate", {"n": 1})
     got = handed(linked, "gate", held)["packet_id"]
     assert (packet(linked, "gate", held)["state"], packet(linked, "depot", got)["state"]) == (
@@ -417,7 +436,14 @@ def test_a_receiver_that_comes_and_goes(linked: Stack) -> None:
     stats = linked.settle("gate")
     assert (stats["delivered"], stats["dead_lettered"]) == (3, 0)
     assert linked.stats("depot")["accepted"] == 3
-    assert linked.pipeline_pid("gate") == sender
+    assert own(linked, "gate") == alone
+    # And the other way round.
+    alone, pid = own(linked, "depot"), linked.pipeline_pid("gate")
+    operate(linked, "gate", "pause")
+    assert own(linked, "depot") == alone
+    operate(linked, "gate", "restart")
+    wait_for(lambda: linked.pipeline_pid("gate") not in (None, pid))
+    assert own(linked, "depot") == alone
     log = (linked.home / "logs/gate.log").read_text()
     assert "pipeline 'depot' is not running" in log
 

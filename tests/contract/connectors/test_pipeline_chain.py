@@ -64,6 +64,8 @@ class Store(PipelineServicer):
         self.seen: dict[str, HandOff] = {}
         self.errors: dict[str, ErrorInfo] = {}
         self.silent: set[str] = set()
+        self.left_s: list[float] = []
+        """What each call had left of its time limit as it came."""
         self.waits: asyncio.Queue[DownstreamWait] = asyncio.Queue(100)
         self.tell: asyncio.Queue[DownstreamStanding | None] = asyncio.Queue(100)
         self.streams = 0
@@ -71,6 +73,7 @@ class Store(PipelineServicer):
     async def Deliver(
         self, requests: AsyncIterator[DeliverRequest], context: Any
     ) -> AsyncIterator[DeliverReply]:
+        self.left_s.append(context.time_remaining())
         async for request in requests:
             self.messages.append(request)
             answers = [answer for one in request.hand_offs for answer in self._answer(one)]
@@ -179,6 +182,7 @@ async def write(output: PipelineOutput, *units: WriteUnit) -> list[Any]:
     return list((await output.write(units, atomic=False)).results)
 
 
+@pytest.mark.seed("C019")
 async def test_a_group_is_one_call_with_an_answer_for_each(
     output: PipelineOutput, store: Store, running: RunningServer
 ) -> None:
@@ -201,6 +205,9 @@ async def test_a_group_is_one_call_with_an_answer_for_each(
     assert copy["packet_id"] == "0101S:a"
     (message,) = store.messages
     assert (message.pipeline, message.sender) == ("store", "p")
+    # Ten seconds, less its way here.
+    (left_s,) = store.left_s
+    assert 5.0 < left_s <= 10.0
     assert store.whole["good"] == b'{"n":1180591620717411303424}'
     assert store.whole["01S:a"] == b'["own"]'
     handed = store.seen["01S:a"]
@@ -306,6 +313,7 @@ def handed(sender: str, key: str, data: Any = 1, depth: int = 1) -> HandOver:
     return HandOver(sender, "01S", key, depth, data)
 
 
+@pytest.mark.seed("C011")
 async def test_each_sender_has_its_input_and_its_format() -> None:
     intake = FakeIntake()
     taken = await taker(intake).deliver(

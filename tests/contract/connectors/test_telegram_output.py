@@ -112,11 +112,16 @@ async def test_the_text_and_its_cut(
     assert api.got[0].json["text"] == text
 
 
+@pytest.mark.seed("O046")
 async def test_the_chat_is_the_one_the_packet_came_from(send: Sending, api: Receiver) -> None:
     made = WriteUnit("u", "u", "hi", {}, "first", trigger="telegram", source="-100200")
     assert await send.unit(made) == {"chat_id": "-100200", "message_id": 77}
     assert api.got[0].json["chat_id"] == "-100200"
-    await send(chat_id="@channel")
+    # One that the settings name goes before it.
+    named = WriteUnit(
+        "u", "u", "hi", {"chat_id": "@channel"}, "first", trigger="telegram", source="-100200"
+    )
+    await send.unit(named)
     assert api.got[1].json["chat_id"] == "@channel"
     elsewhere = WriteUnit("u", "u", "hi", {}, "first", trigger="push", source="-100200")
     assert "has no chat to go to" in text_of(await send.unit(elsewhere))

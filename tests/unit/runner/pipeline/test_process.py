@@ -8,6 +8,7 @@ import re
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -29,6 +30,7 @@ from pipo.rpc.stubs import pipeline_pb2, pipeline_pb2_grpc, pipo_pb2
 from pipo_runner.pipeline import closing
 from pipo_runner.pipeline import process as process_module
 from pipo_runner.pipeline.definition.versions import read_definition
+from pipo_runner.pipeline.flow import resting
 from pipo_runner.pipeline.life.ends import End, Kind
 from pipo_runner.pipeline.process import PipelineProcess
 from pipo_runner.spec import ProcessSpec
@@ -41,6 +43,10 @@ PLAIN = f"input: {{ via: push }}\noutput: {{ from: input, {TO_FILE} }}\n"
 CHECKED = f"{PLAIN}delivered: {{ check: file_exists }}\n"
 RETRIED = PLAIN.replace(" }\n", ", on_error: { retry: 3, delay: 10m, max_delay: 10m } }\n").replace(
     "via: push, on_error: { retry: 3, delay: 10m, max_delay: 10m } }", "via: push }"
+)
+BATCHED = (
+    "input: { via: push }\n"
+    f"output: {{ from: input, batch: {{ size: 100, within: 1h }}, {TO_FILE} }}\n"
 )
 TOKEN = "the-home-token"
 
@@ -679,6 +685,41 @@ async def test_a_write_that_hangs_is_left_and_taken_up_again(
     assert await house.settled(packet) == "delivered"
     assert output.writes[-1][0].repeat == "recovered"
     await house.end()
+
+
+@pytest.mark.seed("O074")
+async def test_a_stop_waits_two_seconds_for_a_flush_and_the_next_start_does_it(
+    house: House, output: FakeOutput, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waited_s: list[float] = []
+
+    def over_at_once(seconds: float) -> asyncio.Timeout:
+        waited_s.append(seconds)
+        return asyncio.timeout(0.0)
+
+    watched = SimpleNamespace(Event=asyncio.Event, timeout=over_at_once)
+    monkeypatch.setattr(resting, "asyncio", watched)
+    monkeypatch.setattr(closing, "REQUESTS_GRACE_S", 0.01)
+    await house.start(BATCHED, stop_timeout_s=60.0)
+    output.hold()
+    packet = await house.push()
+    parts = house.process.parts
+    await soon(lambda: (unit := parts.pending.back(packet)) and unit.batched)
+    await soon(lambda: parts.batches.at_rest)
+    assert output.writes == []
+    assert await house.end("now", "stop") == 0
+    assert [unit.id for (unit,) in output.writes] == [packet]
+    assert waited_s == [2.0]
+    assert "output.written" not in await house.events()
+    monkeypatch.setattr(resting, "asyncio", asyncio)
+    output.let_go()
+    await house.start(BATCHED)
+    assert await house.end("drain", "stop") == 0
+    assert [(unit.id, unit.repeat) for (unit,) in output.writes] == [
+        (packet, "first"),
+        (packet, "recovered"),
+    ]
+    assert (await house.events()).count("output.written") == 1
 
 
 @pytest.mark.parametrize("second", ["suspend", "now"])
