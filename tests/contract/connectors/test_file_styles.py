@@ -140,6 +140,7 @@ async def test_the_last_of_a_batch_wins_as_without_batching(
     assert [isinstance(made, dict) and made["written"] for made in flush.results] == [True] * 3
 
 
+@pytest.mark.seed("O069")
 @pytest.mark.parametrize("atomic", [True, False])
 @pytest.mark.parametrize("file_format", ["jsonl", "csv", "text"])
 async def test_a_flush_is_one_append(

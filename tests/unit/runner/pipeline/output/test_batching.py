@@ -123,6 +123,7 @@ async def test_no_timer_is_set_while_nothing_waits() -> None:
     assert rig.timers.waits_s == []
 
 
+@pytest.mark.seed("O075")
 async def test_a_unit_counts_only_once_its_wait_is_on_disk() -> None:
     rig = Rig(batched(2, "1h"))
     ids = await rig.accept(1, 2)
@@ -174,6 +175,7 @@ async def test_with_one_slot_a_batched_unit_waits_for_its_check_without_it() -> 
     assert (len(rig.parts.offers), rig.parts.executor.in_hand) == (4, 0)
 
 
+@pytest.mark.seed("O058")
 async def test_an_invalid_unit_never_joins() -> None:
     rig = Rig(batched(3, "1h", more="  validate: [data != 2]"), auto=True)
     ids = await rig.accept(1, 2, 3, 4)
@@ -213,6 +215,7 @@ async def test_flushes_follow_each_other_while_the_next_collects() -> None:
     assert not rig.output.overlapped
 
 
+@pytest.mark.seed("O077")
 async def test_each_version_has_batches_of_its_own() -> None:
     rig = Rig(batched(2, "1h"), auto=True)
     await rig.plans.add_older({0}, stored("pipo: 1\nname: people" + batched(2, "1h")))
@@ -380,6 +383,7 @@ def at_batch(number: int, **given: Any) -> Any:
     return pending(number, state="writing", cursor="$batch", **given)
 
 
+@pytest.mark.seed("O076")
 async def test_what_waited_joins_a_new_batch_whose_time_starts_again() -> None:
     rig = Rig(batched(3, "2s"), auto=True)
     await restarted(rig, at_batch(1), at_batch(2))
