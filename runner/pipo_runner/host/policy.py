@@ -7,6 +7,7 @@ passed in; nothing here waits or reads a file.
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -25,6 +26,13 @@ class Exit:
         if self.signal is not None:
             return f"signal {self.signal}"
         return "an exit that nobody saw" if self.code is None else f"exit {self.code}"
+
+    @property
+    def told(self) -> str:
+        """For a person, with what is behind a SIGKILL: a process cannot tell of its own."""
+        if self.signal != signal.SIGKILL:
+            return str(self)
+        return f"{self}: killed by somebody, or by the kernel when memory ran out"
 
 
 @dataclass(frozen=True, slots=True)

@@ -204,7 +204,7 @@ class Supervised:
             case Verdict.RESUME:
                 return await self._bring_up()
             case Verdict.CRASHED:
-                return await self._after_crash(last_exit, f"the process ended with {found}")
+                return await self._after_crash(last_exit, f"the process ended with {found.told}")
         return False
 
     async def _after_crash(self, last_exit: str | None, error: str) -> bool:

@@ -107,7 +107,10 @@ class Listing:
             return made
         except PipoError as error:
             # One damaged journal must not hide the others.
-            return pipo_pb2.PipelineInfo(name=name, state="failed", error=error.message)
+            notes = [error.hint] if error.hint else []
+            return pipo_pb2.PipelineInfo(
+                name=name, state="failed", error=error.message, notes=notes
+            )
 
     async def _silent(self, name: str, wanted: Desired | None, *, supervised: bool) -> str:
         """Its host's last word, held against what is there now."""

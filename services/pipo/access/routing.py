@@ -120,10 +120,16 @@ class Routing:
             word = "starting" if state == "starting" else "waiting to be started again"
             again = "try again in a moment"
             if not self._directory.claimed(name):
-                again += f"; where no engine runs, `pipo attach {name}` brings it up"
+                again += (
+                    f"; where no engine runs, `pipo attach {name}` brings it up, in containers the "
+                    "start of the runner service"
+                )
             return Unavailable(f"pipeline {name!r} is {word}", hint=again)
         why = f" ({state})" if state in ENDED - {"stopped"} else ""
         hint = f"start it with: pipo start {name}"
+        if state == "stopped" and wanted is not None and wanted.desired == "running":
+            why = " (suspended)"
+            hint = f"it goes on with the next engine or runner; or {hint}"
         if state == "completed":
             # Decision 6: a start whose limits are reached completes again.
             hint += "; where lifetime.max_packets or lifetime.until ended it, change that first"

@@ -153,7 +153,10 @@ def info(home: Home, name: str, state: State, host: ServiceEntry | None) -> pipo
 def hint(name: str, state: State) -> str:
     """What to do about a runner in that state; empty where nothing is."""
     if state == "stale":
-        return f"its process is gone: `pipo attach {name}` brings it up again"
+        return (
+            f"its process is gone: `pipo attach {name}` brings it up again; in containers, start "
+            "the runner service"
+        )
     if state == "unreachable":
         return f"it runs and does not answer; `pipo attach {name}` looks again"
     return ""

@@ -25,6 +25,12 @@ _QUEUE = 64
 # Enough for the largest packet several times over.
 HEAP_BYTES_MAX = 512 * 1024 * 1024
 _LOCKED = frozenset({pysqlite3.SQLITE_BUSY, pysqlite3.SQLITE_LOCKED})
+_DAMAGED = frozenset({pysqlite3.SQLITE_CORRUPT, pysqlite3.SQLITE_NOTADB})
+# What helps then. Everything that belongs together goes: a tip or log of another journal is refused.
+DAMAGED = (
+    "it is damaged: stop its pipeline and put a backup of its folder back, or move the folder away "
+    "to start with an empty journal"
+)
 
 
 class Locked(Unreadable):
@@ -137,8 +143,10 @@ def _unreadable(path: Path, error: Exception) -> Unreadable:
             f"the query cannot run on {path}: {error}",
             hint="look at its SQL, and at the tables of the file",
         )
-    kind = Locked if getattr(error, "sqlite_errorcode", 0) & 0xFF in _LOCKED else Unreadable
-    return kind(f"{path} cannot be read: {error}", hint="try again; look at the disk")
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    kind = Locked if code in _LOCKED else Unreadable
+    hint = DAMAGED if code in _DAMAGED else "try again; look at the disk"
+    return kind(f"{path} cannot be read: {error}", hint=hint)
 
 
 def _is_plain(error: Exception) -> bool:

@@ -49,6 +49,11 @@ def lease(home: Home) -> Iterator[Lease]:
             "pipeline 'x' is waiting to be started again",
         ),
         (
+            Desired("running", "f", state="stopped"),
+            InvalidState,
+            "pipeline 'x' is not running (suspended)",
+        ),
+        (
             Desired("running", "f", state="crashed"),
             InvalidState,
             "pipeline 'x' is not running (crashed)",
@@ -74,6 +79,8 @@ async def test_why_nobody_answers(
     # Nobody supervises it here, and none that completed goes on by a start alone.
     coming = "waiting" in message or "starting" in message
     assert ("pipo attach x" in refused.value.hint) is coming
+    assert ("start of the runner service" in refused.value.hint) is coming
+    assert ("goes on with the next engine" in refused.value.hint) is ("suspended" in message)
     assert ("lifetime.until" in refused.value.hint) is ("completed" in message)
 
 
@@ -118,7 +125,10 @@ async def test_a_process_that_is_gone_and_was_not_missed_yet_waits_for_its_resta
     found = await access.get_pipeline("x")
     assert found.state == "backoff"
     # No host is there that would start it again: it says who does.
-    assert list(found.notes) == ["its process is gone: `pipo attach x` brings it up again"]
+    assert list(found.notes) == [
+        "its process is gone: `pipo attach x` brings it up again; "
+        "in containers, start the runner service"
+    ]
 
 
 async def test_a_process_that_is_on_its_way_out_is_stopping(

@@ -119,6 +119,8 @@ async def test_a_damaged_journal_hides_no_other(journaled: Home, access: Access)
     assert found["old"].stats.accepted == 3
     assert found["broken"].state == "failed"
     assert "cannot be read" in found["broken"].error
+    (way_out,) = found["broken"].notes
+    assert "put a backup of its folder back, or move the folder away" in way_out
 
 
 SECRETIVE = """pipo: 1

@@ -143,3 +143,11 @@ def test_an_exit_reads_as_a_person_says_it() -> None:
     assert str(Exit(code=0)) == "exit 0"
     assert str(Exit(signal=9)) == "signal 9"
     assert str(Exit()) == "an exit that nobody saw"
+
+
+def test_a_person_is_told_what_is_behind_a_sigkill() -> None:
+    assert (
+        Exit(signal=9).told == "signal 9: killed by somebody, or by the kernel when memory ran out"
+    )
+    assert Exit(signal=11).told == "signal 11"
+    assert Exit(code=70).told == "exit 70"
