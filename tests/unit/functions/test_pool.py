@@ -111,6 +111,24 @@ async def stops_its_loop(data, meta):
     asyncio.get_running_loop().stop()
     await asyncio.sleep(1000)
 
+async def stops_its_loop_and_returns(data, meta):
+    asyncio.get_running_loop().stop()
+    return data
+
+async def sets_its_loop_up(data, meta):
+    loop = asyncio.get_running_loop()
+    loop.set_debug(True)
+    loop.set_task_factory(lambda *_, **__: 1 / 0)
+    loop.set_exception_handler(lambda *_: 1 / 0)
+    return data
+
+async def debugs_its_loop(data, meta):
+    return asyncio.get_running_loop().get_debug()
+
+def lets_no_loop_be_made(data, meta):
+    asyncio.SelectorEventLoop = asyncio.new_event_loop = lambda: 1 / 0
+    return data
+
 def answers_for_itself(data, meta):
     import struct
     for fd in map(int, os.listdir("/proc/self/fd")):
@@ -209,7 +227,18 @@ async def test_what_a_call_changes_for_all_is_no_matter_of_the_next(rig: Rig) ->
     pid, _ = await rig.call("count")
     assert "RuntimeError: Event loop stopped" in await rig.fault("stops_its_loop")
     assert await rig.call("waiting") == 2
+    assert await rig.call("stops_its_loop_and_returns", 1) == 1
+    assert await rig.call("waiting") == 2
+    assert await rig.call("sets_its_loop_up", 1) == 1
+    assert await rig.call("waiting") == 2
+    assert await rig.call("debugs_its_loop") is False
     assert (await rig.call("count"))[0] == pid
+
+
+async def test_a_process_where_no_loop_can_be_made_is_replaced(rig: Rig) -> None:
+    assert await rig.call("lets_no_loop_be_made", 1) == 1
+    assert "ZeroDivisionError" in await rig.fault("waiting")
+    assert await rig.call("waiting") == 2
 
 
 @pytest.mark.parametrize("head", ["[1]", "{", "[" * 100_000], ids=["list", "cut", "deep"])

@@ -79,6 +79,8 @@ class _Helper:
         self._loaded: dict[str, Loaded] = {}
         self._last: Loaded | None = None
         self._loop: Any = None
+        # Whether nothing asynchronous can run here any more.
+        self._spoiled = False
         # Given up when memory has run out: then there is none left to ask for more with.
         self._ballast: bytearray | None = bytearray(1024 * 1024)
         self._pid = os.getpid()
@@ -91,7 +93,8 @@ class _Helper:
             if os.getpid() != self._pid:
                 # A fork that the code made and forgot: the answer is its parent's to give.
                 os._exit(0)
-            self._peer.sendall(answer if printing.flush() else wire.spent(answer))
+            sound = printing.flush() and not self._spoiled
+            self._peer.sendall(answer if sound else wire.spent(answer))
             del body, answer
 
     def _next(self) -> tuple[bytes, bytes, bytes]:
@@ -190,27 +193,59 @@ class _Helper:
         """Runs it on the one loop of this process; what it leaves running is cancelled."""
         import asyncio
 
-        if self._loop is None or self._loop.is_closed():
-            self._loop = asyncio.new_event_loop()
-            asyncio.set_event_loop(self._loop)
+        abandoned = False
 
         async def run() -> Any:
             try:
                 return await awaitable
             finally:
-                left = asyncio.all_tasks() - {asyncio.current_task()}
+                # One that the code abandoned ends whenever its memory is freed, perhaps during
+                # another call: that one's tasks are none of its business.
+                left = set() if abandoned else asyncio.all_tasks() - {asyncio.current_task()}
                 for task in left:
                     task.cancel()
                 if left:
                     await asyncio.wait(left)
 
-        task = self._loop.create_task(run())
+        loop = self._sound_loop()
+        task = loop.create_task(run())
+        ended = False
+
+        def end(task: Any) -> None:
+            nonlocal ended
+            ended = True
+            loop.stop()
+
+        task.add_done_callback(end)
         try:
-            return self._loop.run_until_complete(task)
+            loop.run_forever()
         finally:
-            if not task.done():
-                # The code stopped the loop: what hangs in it would end the next call's tasks.
-                self._loop = None
+            if not ended:
+                # The code stopped the loop, or broke out of it: what hangs in it would end the
+                # next call's tasks, or the next call itself.
+                self._loop, abandoned = None, True
+        if not task.done():
+            raise RuntimeError("Event loop stopped before Future completed.")
+        return task.result()
+
+    def _sound_loop(self) -> Any:
+        """The loop of this process as it was made, whatever earlier calls have set on it.
+
+        Raises: what keeps a new one from being made; then this process is of no more use.
+        """
+        import asyncio
+
+        if self._loop is None or self._loop.is_closed():
+            try:
+                self._loop = asyncio.new_event_loop()
+                asyncio.set_event_loop(self._loop)
+            except BaseException:
+                self._spoiled = True
+                raise
+        self._loop.set_task_factory(None)
+        self._loop.set_exception_handler(None)
+        self._loop.set_debug(False)
+        return self._loop
 
 
 def _fault(kind: str, text: str) -> bytes:
