@@ -13,8 +13,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import grpc
+from google.protobuf.message import DecodeError
 
-from pipo.errors import Forbidden, PipoError
+from pipo.errors import BadRequest, Forbidden, PipoError
 from pipo.rpc import errors, wire
 
 # Probes of a container or an orchestrator carry no token.
@@ -23,6 +24,13 @@ OPEN_SERVICES = ("/grpc.health.v1.Health/",)
 Handler = Any
 Continuation = Callable[[grpc.HandlerCallDetails], Awaitable[Handler]]
 Behaviour = Callable[..., Any]
+
+
+class _Garbled:
+    """In the place of a request whose bytes are no message of its type."""
+
+
+_GARBLED = _Garbled()
 
 
 class ErrorMapping(grpc.aio.ServerInterceptor):  # type: ignore[misc]
@@ -53,13 +61,17 @@ class ErrorMapping(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         make = getattr(grpc, f"{kind}_rpc_method_handler")
         return make(
             run(behaviour, method),
-            request_deserializer=handler.request_deserializer,
+            request_deserializer=_tolerant(
+                handler.request_deserializer, method, streams=handler.request_streaming
+            ),
             response_serializer=handler.response_serializer,
         )
 
     def _returning(self, behaviour: Behaviour, method: str) -> Behaviour:
         async def answer(request: Any, context: grpc.aio.ServicerContext) -> Any:
             try:
+                if request is _GARBLED:
+                    raise _garbled(method)
                 return await behaviour(request, context)
             except Exception as error:
                 return await self._abort(context, error, method)
@@ -71,6 +83,8 @@ class ErrorMapping(grpc.aio.ServerInterceptor):  # type: ignore[misc]
 
         async def answer(request: Any, context: grpc.aio.ServicerContext) -> None:
             try:
+                if request is _GARBLED:
+                    raise _garbled(method)
                 if generates:
                     await _write_all(behaviour(request, context), context)
                 else:
@@ -89,6 +103,32 @@ class ErrorMapping(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         if not isinstance(error, PipoError):
             error = errors.bug(error, method)
         await errors.abort(context, error, self._redact)
+
+
+def _tolerant(read: Behaviour | None, method: str, *, streams: bool) -> Behaviour | None:
+    """The same deserializer, for which garbage is no bug.
+
+    A stream's raises where the servicer reads; a lone request is read before anybody could catch.
+    """
+    if read is None:
+        return None
+
+    def tolerant(raw: bytes) -> Any:
+        try:
+            return read(raw)
+        except DecodeError:
+            if streams:
+                raise _garbled(method) from None
+            return _GARBLED
+
+    return tolerant
+
+
+def _garbled(method: str) -> BadRequest:
+    return BadRequest(
+        f"the bytes sent to {method} are no message of its type",
+        hint="are both sides made from the same .proto files?",
+    )
 
 
 class InternalToken(grpc.aio.ServerInterceptor):  # type: ignore[misc]

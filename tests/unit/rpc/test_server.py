@@ -222,6 +222,25 @@ async def test_stop_is_safe_twice_and_calls_then_fail_as_unavailable(
         await pipeline_pb2_grpc.PipelineStub(channel).Hello(pipeline_pb2.HelloRequest())
 
 
+@pytest.mark.parametrize("method", ["Push", "WatchEvents"])
+async def test_garbage_is_a_bad_request_and_no_bug(channel: Channel, method: str) -> None:
+    whole = f"/pipo.v1.Pipeline/{method}"
+    call = channel.unary_stream(whole)(b"\xff" * 100)
+    told = f"bytes sent to {whole} are no"
+    with capture_logs() as logged, pytest.raises(errors.BadRequest, match=told), calling("x"):
+        await call.read()
+    assert not logged
+
+
+async def test_garbage_in_a_stream_is_a_bad_request(channel: Channel) -> None:
+    call = channel.stream_stream("/pipo.v1.Pipeline/PushStream")()
+    with capture_logs() as logged:
+        await call.write(b"\xff" * 100)
+        with pytest.raises(errors.BadRequest, match="PushStream are no message"), calling("x"):
+            await call.read()
+    assert not logged
+
+
 async def test_an_unknown_operation_is_named(channel: Channel) -> None:
     with pytest.raises(errors.BadRequest, match="does not know this operation"), calling("x"):
         await channel.unary_unary("/pipo.v1.Pipeline/Nope")(b"")
