@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import ipaddress
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
@@ -24,6 +25,8 @@ from pipo.errors import Forbidden
 
 SCOPES = ("read", "operate", "edit")
 _BEARER = "bearer "
+# RFC 9110 section 7.2: a name or an address, and perhaps a port.
+_HOST = re.compile(r"(?P<name>\[[^\]]*\]|[^:\[\]]*)(:[0-9]*)?")
 
 
 class NoToken(Forbidden):
@@ -137,10 +140,9 @@ def is_loopback(name: str) -> bool:
 
 
 def _name_of(host: str) -> str:
-    """The name in a Host header, without its port."""
-    if host.startswith("["):
-        return host[1:].partition("]")[0]
-    return host.partition(":")[0]
+    """The name in a Host header, without its port; empty for one that is malformed."""
+    found = _HOST.fullmatch(host)
+    return found["name"] if found else ""
 
 
 def _origin_of(origin: str) -> str:

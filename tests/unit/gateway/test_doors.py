@@ -31,7 +31,9 @@ def test_loopback_names(name: str, loopback: bool) -> None:
     assert is_loopback(name) is loopback
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1:8787", "localhost", "[::1]:8787", "localhost:1"])
+@pytest.mark.parametrize(
+    "host", ["127.0.0.1:8787", "localhost", "[::1]:8787", "localhost:1", "[::1]", "localhost:"]
+)
 def test_on_loopback_without_tokens_loopback_hosts_are_the_owner(host: str) -> None:
     doors = Doors("127.0.0.1", [], ADMIN)
     assert not doors.guarded
@@ -48,6 +50,11 @@ def test_on_loopback_without_tokens_loopback_hosts_are_the_owner(host: str) -> N
         {"Host": "localhost", "Origin": "https://evil.example"},
         {"Host": "localhost", "Origin": "null"},
         {"Host": "localhost", "Origin": "http://["},
+        {"Host": "localhost:evil.example"},
+        {"Host": "localhost:80@evil.example"},
+        {"Host": "[127.0.0.1]evil.example"},
+        {"Host": "[::1]:evil.example"},
+        {"Host": "[::1"},
     ],
 )
 def test_a_foreign_host_or_origin_is_refused(headers: dict[str, str]) -> None:
