@@ -118,6 +118,8 @@ def test_a_written_packet_is_not_delivered_until_it_is_acked(stack: Stack) -> No
     assert id in [one["packet_id"] for one in json.loads(listed.stdout)["packets"]]
     assert ack(stack, "parks", packet_id=id)[0] == 200
     assert settled(stack, "parks", id)["state"] == "delivered"
+    waiting_now = stack.get("/api/pipelines/parks/packets?state=verifying")["packets"]
+    assert id not in [one["packet_id"] for one in waiting_now]
 
 
 @pytest.mark.seed("D047")

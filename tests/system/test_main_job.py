@@ -88,13 +88,10 @@ def test_the_heartbeat_of_the_seed_beats(stack: Stack) -> None:
         "output.written",
         "packet.delivered",
     ]
-    times = [
-        row[0]
-        for row in query(
-            stack.home / "pipelines/heartbeat/journal.db",
-            "SELECT received_at FROM units ORDER BY id",
-        )
-    ]
+    journal = stack.home / "pipelines/heartbeat/journal.db"
+    passed = query(journal, f"SELECT state FROM events WHERE unit = '{packet_id}' ORDER BY seq")
+    assert passed == [["accepted"], ["verifying"], ["delivered"]]
+    times = [row[0] for row in query(journal, "SELECT received_at FROM units ORDER BY id")]
     # A late tick is followed by one in time.
     assert 2_000 <= times[1] - times[0] <= 20_000
 
