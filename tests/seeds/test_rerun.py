@@ -193,6 +193,7 @@ def test_the_plan_of_the_seed_runs_nothing_and_then_does(stack: Stack) -> None:
     ]
     for asked, found in (
         (("--since", "1h"), [third, second, first]),
+        (("--since", "1ms"), []),
         (("--all",), [third, second, first]),
         ((first, third), [first, third]),
         (("--since", "1h", "--last", "1"), [third]),
@@ -333,7 +334,7 @@ def test_each_on_its_own_version_or_for_good_on_the_one_in_force(stack: Stack) -
     )
 
 
-@pytest.mark.seed("R039", "R041")
+@pytest.mark.seed("R035", "R039", "R041")
 def test_it_is_checked_like_any_other_and_pending_until_then(stack: Stack) -> None:
     run_sql(stack.workspace / "data/looked.db", "CREATE TABLE seen (x)")
     id = delivered(stack, "looked", {"n": 1})
@@ -344,6 +345,8 @@ def test_it_is_checked_like_any_other_and_pending_until_then(stack: Stack) -> No
     assert (stats["pending"], stats["delivered"]) == (1, 0)
     again_ = rerun(stack, "looked", "output", ids=[id])
     assert "it is writing, not delivered" in again_["error"]
+    plan = rerun(stack, "looked", "output", all=True, dry=True)
+    assert (plan["packets"], plan["skipped"]) == ([], [])
     said(stack, "resume", "looked")
     assert settled(stack, "looked", id)["state"] == "dead_lettered"
     assert packet(stack, "looked", id)["error"]["code"] == "delivery.unverified"
@@ -393,16 +396,22 @@ def test_cleared_data_cannot_be_rerun(stack: Stack) -> None:
 # ── escalated ────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.seed("R044", "R045", "R046", "R047", "R068")
+@pytest.mark.seed("R035", "R044", "R045", "R046", "R047", "R068")
 def test_packets_that_wait_for_someone(stack: Stack, receiver: Receiver) -> None:
-    receiver.script("/provider", Reply(500))
     name = "ticket-triage"
+    # One that waits for nobody, and is in no listing of those that do.
+    done = delivered(stack, name, {"n": 9})
+    receiver.script("/provider", Reply(500))
     ids = [push(stack, name, {"n": n}) for n in range(4)]
     wait_for(lambda: stack.stats(name)["escalated"] == 4)
     head, row = (re.split(r"  +", line) for line in said(stack, "status", name).splitlines()[:2])
     assert row[head.index("PENDING")] == "4"
     listed = said(stack, "packets", name, "--state", "escalated")
     assert sorted(re.findall(r"^(01\w{24})", listed, re.MULTILINE)) == sorted(ids)
+    plan = rerun(stack, name, "triage", all=True, dry=True)
+    assert ([one["packet_id"] for one in plan["packets"]], plan["skipped"]) == ([done], [])
+    named = rerun(stack, name, "triage", ids=[done, ids[0]])
+    assert "it is escalated, not delivered" in named["error"]
     why = said(stack, "inspect", name, ids[0])
     assert re.search(r"triage +escalated", why)
     assert f"{receiver.url}/provider" in why
