@@ -124,6 +124,9 @@ class Host(runner_pb2_grpc.RunnerServicer):
         for lease in self.held:
             lease.release()
 
+    async def List(self, request: Any, context: Any) -> pipo_pb2.ListPipelinesReply:
+        return pipo_pb2.ListPipelinesReply()
+
     async def Adopt(self, request: Any, context: Any) -> pipo_pb2.ListPipelinesReply:
         self.asked.append(list(request.attach))
         for name in request.attach if self.takes else ():
