@@ -20,7 +20,7 @@ from pipo_cli.client import Connection, connect
 from pipo_cli.render import inspect as trace_text
 from pipo_cli.render import packets as packet_text
 from pipo_cli.render import status as status_text
-from pipo_cli.render.events import event_line, mentions
+from pipo_cli.render.events import EventLines, mentions
 from pipo_cli.render.tables import printable
 from pipo_cli.settings import Settings, global_options, pass_settings, plain
 
@@ -180,12 +180,14 @@ async def _events(settings: Settings, request: pipo_pb2.ListEventsRequest, follo
             reply = await connection.operations.list_events(request)
             answers.print_json(connection, shapes.events(reply, request.pipeline))
             return
+        lines = EventLines()
         source = (
             connection.operations.watch_events(request) if follow else _pages(connection, request)
         )
         async for reply in source:
-            for event in reply.events:
-                click.echo(_event_json(event) if settings.json else event_line(event))
+            shown = map(_event_json, reply.events) if settings.json else lines.of(reply.events)
+            for line in shown:
+                click.echo(line)
         if not settings.json:
             answers.print_engine(connection)
 

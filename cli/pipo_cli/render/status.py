@@ -42,7 +42,12 @@ def details(pipeline: pipo_pb2.PipelineInfo, now_ms: int) -> list[str]:
     it may last, its oldest packet, its latency."""
     facts = [("file", one_line(pipeline.file)), ("process", _process(pipeline))]
     given = [{"via": i.via, "address": i.address} for i in pipeline.inputs]
-    facts += [("input", one_line(way.shown())) for way in ways(given)]
+    # `push --input` asks for the name, where there are several.
+    named = [f"{i.name}: " if len(pipeline.inputs) > 1 else "" for i in pipeline.inputs]
+    facts += [
+        ("input", one_line(name + way.shown()))
+        for name, way in zip(named, ways(given), strict=True)
+    ]
     facts.append(("own port", str(pipeline.listen) if pipeline.HasField("listen") else ""))
     facts.append(("feeds", ", ".join(pipeline.chain.feeds)))
     facts.append(("fed by", ", ".join(pipeline.chain.fed_by)))
@@ -50,6 +55,8 @@ def details(pipeline: pipo_pb2.PipelineInfo, now_ms: int) -> list[str]:
     facts.append(("oldest pending", _oldest(pipeline.stats, now_ms)))
     if pipeline.awaiting_ack:
         facts.append(("awaiting ack", count(pipeline.awaiting_ack)))
+    if state_word(pipeline) == "jammed":
+        facts.append(("last error", f"see: pipo logs {pipeline.name}"))
     if pipeline.HasField("error"):
         facts.append(("error", one_line(pipeline.error)))
     label = max(len(name) for name, value in facts if value)

@@ -3,17 +3,26 @@
 import pytest
 
 from pipo.rpc.stubs import packet_pb2
-from pipo_cli.render.events import event_line, mentions
+from pipo_cli.render.events import EventLines, mentions
+
+AT = 1_791_666_828_263
+STAMP = "2026-10-10T21:13:48.263Z"
 
 
-def test_an_event_leaves_out_what_is_absent() -> None:
-    at = 1_791_666_828_263
-    whole = packet_pb2.Event(
-        seq=12, at=at, type="node.done", packet_id="01M4", node="shape", detail=b'{"ms":2}'
+def test_events_stand_in_columns_also_over_pages() -> None:
+    started = packet_pb2.Event(seq=9, at=AT, type="pipeline.started")
+    done = packet_pb2.Event(
+        seq=12, at=AT, type="node.done", packet_id="01M4", node="shape", detail=b'{"ms":2}'
     )
-    bare = packet_pb2.Event(seq=1, at=at, type="pipeline.started")
-    assert event_line(whole) == '12  2026-10-10T21:13:48.263Z  node.done  01M4  shape  {"ms":2}'
-    assert event_line(bare) == "1  2026-10-10T21:13:48.263Z  pipeline.started"
+    accepted = packet_pb2.Event(seq=13, at=AT, type="packet.accepted", packet_id="01M4")
+    shown = EventLines()
+    assert shown.of([started]) == [f"9  {STAMP}  pipeline.started"]
+    assert shown.of([done, accepted]) == [
+        f'12  {STAMP}  node.done         01M4  shape  {{"ms":2}}',
+        f"13  {STAMP}  packet.accepted   01M4",
+    ]
+    bare = packet_pb2.Event(seq=14, at=AT, type="packet.accepted", packet_id="01M4", detail=b"{}")
+    assert shown.of([bare]) == [f"14  {STAMP}  packet.accepted   01M4         {{}}"]
 
 
 @pytest.mark.parametrize(

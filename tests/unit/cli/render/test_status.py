@@ -87,6 +87,14 @@ def test_details_add_the_oldest_packet_and_the_latency() -> None:
     ]
 
 
+def test_several_inputs_are_named_as_push_wants_them() -> None:
+    web = pipo_pb2.InputInfo(name="web", via="http", address="POST /in/heartbeat/x")
+    hand = pipo_pb2.InputInfo(name="hand", via="push")
+    shown = details(running(inputs=[web, hand]), NOW)
+    assert "input           web: POST /in/heartbeat/x" in shown
+    assert "input           hand: push" in shown
+
+
 def test_details_without_a_pending_packet() -> None:
     assert "oldest pending  none" in details(running(), NOW)
     parked = running()
