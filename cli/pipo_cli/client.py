@@ -212,7 +212,9 @@ async def connect(settings: Settings) -> AsyncIterator[Connection]:
     if found is None:
         from pipo.access import Access
 
-        settings.home.ensure()
+        # Looking makes no home: a mistyped one would stay behind.
+        if settings.home.pipelines.exists():
+            settings.home.ensure()
         access = Access(settings.home, settings.config)
         try:
             yield Connection(access, "down")

@@ -26,6 +26,9 @@ class NameOrAction(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args[0] in self.commands:
             return super().resolve_command(ctx, args)
+        if len(args) > 1 and args[1] in self.commands:
+            words = " ".join([args[1], args[0], *args[2:]])
+            raise click.UsageError(f"the action stands first: {ctx.command_path} {words}", ctx)
         return "NAME", listing, args
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:

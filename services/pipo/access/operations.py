@@ -40,7 +40,8 @@ class Access:
         self._config = config
         self._clock = clock or SystemClock()
         self.directory = Directory(home, self._clock)
-        token = tokens.internal_token(home)
+        # Where nothing ever ran nobody is there to ask, and looking makes no home.
+        token = tokens.internal_token(home) if home.run.exists() else ""
         self._connections = Connections(token)
         self._routing = Routing(self.directory, self._connections)
         self._hosts = Hosts(home, token, config.start_timeout_s)

@@ -409,6 +409,17 @@ def test_an_unknown_name(shell: Shell) -> None:
     assert err == "error: no pipeline named 'x'\n  hint: did you mean 'y'?\n"
 
 
+@pytest.mark.parametrize("words", [(), ("x",)])
+def test_looking_makes_no_home(
+    words: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mistyped = tmp_path / "hmoe"
+    code = main(["--home", str(mistyped), "status", *words])
+    shown = "".join(capsys.readouterr())
+    assert (code, "no pipeline" in shown) == (len(words), True)
+    assert not mistyped.exists()
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -416,6 +427,10 @@ def test_an_unknown_name(shell: Shell) -> None:
         (("inspect", "x"), "Missing argument 'ID'."),
         (("status", "--bogus"), "No such option '--bogus'"),
         (("run", "x", "--json"), "pipo run has no --json"),
+        (
+            ("dlq", "sender", "replay", "--all"),
+            "the action stands first: pipo dlq replay sender --all",
+        ),
     ],
 )
 def test_usage_errors(shell: Shell, words: tuple[str, ...], message: str) -> None:
