@@ -36,6 +36,8 @@ from pipo_runner.uploads import refuse_code
 FIRST_START = "first start"
 FILE_CHANGED = "file changed"
 FILE_MOVED = "file moved"
+# Nothing says whether it was meant to be the same pipeline: the reader of the history can tell.
+FILE_OTHER = "another file: {file}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +159,8 @@ def begin(
             return Beginning(fresh, added(fresh, "human", "human", FILE_MOVED, at))
         return Beginning(replace(fresh, version=newest.version), None)
     if definition.hash != last_start:
-        return Beginning(fresh, added(fresh, "human", "human", FILE_CHANGED, at))
+        reason = FILE_OTHER.format(file=definition.file) if moved else FILE_CHANGED
+        return Beginning(fresh, added(fresh, "human", "human", reason, at))
     edition = Edition(newest.version, _passing(newest, definition, manifests), newest.texts, folder)
     if moved:
         edition = replace(edition, version=number)

@@ -204,6 +204,14 @@ def test_a_file_that_moved_is_a_version_of_its_own() -> None:
     assert made.edition.folder == Path("/elsewhere")
 
 
+def test_another_file_of_the_same_name_is_named_in_the_history() -> None:
+    """Its packets go on under the name, which may not be what its starter knows."""
+    found = definition(folder=Path("/elsewhere"))
+    made = began(found, stored_version(2, "of the other"), "of the other")
+    assert made.added is not None
+    assert made.added.reason == f"another file: {found.file}"
+
+
 def test_what_was_rolled_back_moves_with_the_file() -> None:
     older = TEXT + "concurrency: 9\n"
     found = definition(folder=Path("/elsewhere"))
