@@ -43,6 +43,7 @@ from pipo_runner.pipeline.intake.http_door import HttpDoor
 from pipo_runner.pipeline.intake.pushing import Pushes
 from pipo_runner.pipeline.life.ends import End, Ends
 from pipo_runner.pipeline.life.lifetime import terms_of
+from pipo_runner.pipeline.life.recovery import told
 from pipo_runner.pipeline.life.tidying import Tidying
 from pipo_runner.pipeline.operations import Operations, operations
 from pipo_runner.pipeline.orders.applying import Applying
@@ -164,7 +165,7 @@ class PipelineProcess:
             version=self.version,
             # A paused run moves nothing that it found (edge 367).
             **{"resumed" if recovery.pause_reason is None else "held": recovery.packets},
-            **rows,
+            units=told(rows),
             paused=recovery.pause_reason,
             address=self._address,
         )

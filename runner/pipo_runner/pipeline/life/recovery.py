@@ -31,9 +31,9 @@ the start (`versions.Plans.add_older`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from enum import Enum, auto
+from enum import Enum
 from typing import Any, Final
 
 from pipo.journal.recover import PendingUnit
@@ -42,15 +42,17 @@ from pipo_runner.pipeline.flow.units import BATCH, UNLOADED, Unit
 
 
 class Decision(Enum):
-    RUN = auto()
-    WAIT = auto()
-    DELIVER = auto()
-    VERIFY = auto()
-    PARK = auto()
-    CONFIRM = auto()
-    HOLD = auto()
-    LEAVE = auto()
-    SPLIT = auto()
+    """What becomes of a unit, in the words of the log."""
+
+    RUN = "go on"
+    WAIT = "wait for their retry"
+    DELIVER = "are delivered by their write"
+    VERIFY = "are checked again"
+    PARK = "wait for an ack"
+    CONFIRM = "open their ack again"
+    HOLD = "wait for the resume"
+    LEAVE = "are escalated"
+    SPLIT = "wait for their copies"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +107,16 @@ def decide(finding: Finding) -> Row:
     """The one row that a finding matches."""
     (row,) = (row for row in TABLE if row.matches(finding))
     return row
+
+
+def told(taken: Mapping[str, int]) -> str | None:
+    """`1 go on (R1), 3 wait for an ack (R7)`: how many units each row took, for the log; None for none."""
+    shown = (
+        f"{taken[row.label]} {row.decision.value} ({row.label})"
+        for row in TABLE
+        if taken.get(row.label)
+    )
+    return ", ".join(shown) or None
 
 
 def unit_of(row: PendingUnit) -> Unit:
