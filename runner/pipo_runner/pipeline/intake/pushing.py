@@ -66,7 +66,7 @@ class Pushes:
             taken = (await self._intake.take([arrival]))[0]
         finally:
             self._budget.give_back(size)
-        error = _error_of(taken)
+        error = _error_of(taken, self._name)
         if error is not None:
             raise error
         assert isinstance(taken, Accepted)
@@ -154,7 +154,9 @@ class Pushes:
             taken = await self._intake.take(arrivals)
         except PipoError as error:
             return [failure(number, error) for number in numbers]
-        return [_result(number, one) for number, one in zip(numbers, taken, strict=True)]
+        return [
+            _result(number, one, self._name) for number, one in zip(numbers, taken, strict=True)
+        ]
 
     def _item(self, session: _Stream, item: pipo_pb2.PushItem) -> Arrival | None:
         """The item's arrival; None while more pieces of it follow."""
@@ -240,21 +242,22 @@ def _default_input(inputs: tuple[Input, ...]) -> Input | None:
     return pushes[0] if len(pushes) == 1 else None
 
 
-def _error_of(taken: Taken) -> PipoError | None:
+def _error_of(taken: Taken, pipeline: str) -> PipoError | None:
     match taken:
         case Accepted():
             return None
         case RejectedArrival(packet_id, message, rule):
             named = f"; the rule is: {rule}" if rule and rule not in message else ""
-            return Rejected(message, packet_id=packet_id, hint=f"it is kept as {packet_id}{named}")
+            kept = f"it is kept as {packet_id}{named}; pipo inspect {pipeline} {packet_id} shows it"
+            return Rejected(message, packet_id=packet_id, hint=kept)
         case RefusedArrival(message, hint):
             return Unavailable(message, hint=hint)
 
 
-def _result(number: int, taken: Taken) -> pipo_pb2.PushResult:
+def _result(number: int, taken: Taken, pipeline: str) -> pipo_pb2.PushResult:
     if isinstance(taken, Accepted):
         return pipo_pb2.PushResult(request_id=number, packet_id=taken.packet_id)
-    error = _error_of(taken)
+    error = _error_of(taken, pipeline)
     assert error is not None
     return failure(number, error)
 

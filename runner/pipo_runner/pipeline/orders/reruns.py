@@ -167,7 +167,7 @@ class Reruns:
             found = await self._looked_up(wanted, broken)
             planned = Planned([], [], version, broken)
             for candidate in found:
-                reason = _obstacle(candidate, wanted, broken)
+                reason = _obstacle(candidate, wanted, broken, self._no_node)
                 if reason is None:
                     planned.ready.append(candidate)
                 elif wanted.ids:
@@ -221,6 +221,12 @@ class Reruns:
             except (PipoError, ConnectorError) as error:
                 broken[version] = f"its version v{version} does not run any more: {error.message}"
         return len(broken) > before
+
+    def _no_node(self, version: int, node: str) -> str:
+        """That a version lacks a node; which it has, where it is in force and so at hand."""
+        plan = self._plans.current()
+        names = f" (it has {', '.join([*plan.nodes, OUTPUT])})" if plan.version == version else ""
+        return f"its version v{version} has no node {node[:100]!r}{names}"
 
     def _refusal(self, candidate: Candidate, reason: str) -> InvalidState:
         hint = "nothing was changed; leave it out"
@@ -282,7 +288,7 @@ class Reruns:
             if candidate is None:
                 reason: str | None = "it is gone"
             else:
-                reason = _obstacle(candidate, wanted, planned.broken)
+                reason = _obstacle(candidate, wanted, planned.broken, self._no_node)
                 if reason is None and any(unit.id not in starts for unit in candidate.reached):
                     reason = "its data in the journal is damaged"
             if candidate is not None and reason is None:
@@ -355,7 +361,12 @@ def since_of(text: str) -> float | None:
         raise BadRequest(f"since: {error}", hint="say how far back, like 30m, 24h or 7d") from error
 
 
-def _obstacle(candidate: Candidate, wanted: Wanted, broken: Mapping[int, str]) -> str | None:
+def _obstacle(
+    candidate: Candidate,
+    wanted: Wanted,
+    broken: Mapping[int, str],
+    no_node: Callable[[int, str], str],
+) -> str | None:
     """Why a packet cannot be rerun so; None for one that can."""
     node = wanted.from_
     if candidate.root is not None:
@@ -367,7 +378,7 @@ def _obstacle(candidate: Candidate, wanted: Wanted, broken: Mapping[int, str]) -
         *((unit.version, unit.known) for unit in candidate.reached),
     ):
         if not known:
-            return broken.get(pinned) or f"its version v{pinned} has no node {node!r}"
+            return broken.get(pinned) or no_node(pinned, node)
     if not candidate.reached:
         return f"it never reached {node!r}"
     if any(unit.split for unit in candidate.reached):

@@ -222,7 +222,8 @@ async def test_a_rejection_carries_its_packet_and_a_hint() -> None:
         await door.push()
     error = caught.value
     assert (error.code, error.message, error.packet_id) == ("rejected", "too young", "p9")
-    assert error.hint == "it is kept as p9; the rule is: data.age >= 18"
+    shows = "pipo inspect people p9 shows it"
+    assert error.hint == f"it is kept as p9; the rule is: data.age >= 18; {shows}"
 
 
 async def test_a_refusal_is_unavailable_and_keeps_its_hint() -> None:

@@ -272,7 +272,8 @@ async def test_named_packets_are_all_rerun_or_none(made: Make) -> None:
     assert f"pipo dlq replay people {dead}" in error.hint
     assert line.journal.last_seq == seq
     error = await line.refused("nowhere", one)
-    assert error.message == f"{one} cannot be rerun: its version v1 has no node 'nowhere'"
+    missing = "its version v1 has no node 'nowhere' (it has first, keep, second, output)"
+    assert error.message == f"{one} cannot be rerun: {missing}"
     done = await line.rerun("second", one, one)
     assert done.rerun == 1
     assert (await line.types(one)).count("packet.rerun") == 1
@@ -316,7 +317,8 @@ async def test_the_version_in_force_must_have_the_node(made: Make) -> None:
     (newer,) = await line.settled({"n": 2})
     done = await line.rerun("second", dry=True)
     assert [packet.packet_id for packet in done.packets] == [id]
-    assert done.skipped == [SkippedPacket(newer, "its version v2 has no node 'second'")]
+    missing = "its version v2 has no node 'second' (it has first, keep, other, output)"
+    assert done.skipped == [SkippedPacket(newer, missing)]
     # The packet went by a node of another name, which the new version has, too.
     done = await line.rerun("other", current=True, dry=True)
     assert done.skipped == [SkippedPacket(id, "it never reached 'other'")]
