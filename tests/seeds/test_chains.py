@@ -373,8 +373,10 @@ def test_a_stall_notices_a_long_outage(stack: Stack) -> None:
 @pytest.mark.seed("R054")
 def test_a_push_goes_through_the_rules_of_a_chained_input(stack: Stack) -> None:
     words = ("push", "store", "--input", "intake", "--json", "--data")
-    answer = json.loads(stack.pipo(*words, '{"m": 1}').stdout)
-    assert (answer["ok"], answer["code"]) == (False, "rejected")
+    for data, rule in (('{"m": 1}', "exists(data.n)"), ('{"n": 1, "of": 7}', "schema")):
+        answer = json.loads(stack.pipo(*words, data).stdout)
+        assert (answer["ok"], answer["code"]) == (False, "rejected")
+        assert f"not by {rule}" in answer["error"]
     made = json.loads(stack.pipo(*words, '{"n": 30}').stdout)
     found = packet(stack, "store", made["packet_id"])
     assert (found["trigger"], found["input"], found["upstream"]) == ("push", "intake", None)

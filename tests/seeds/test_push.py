@@ -95,6 +95,7 @@ def test_a_packet_whose_id_was_printed_survives_a_kill(stack: Stack) -> None:
 
 
 # Through `via: pipeline`: tests/seeds/test_chains.py.
+@pytest.mark.seed("R054")
 @pytest.mark.parametrize("name", ["by-push", "by-http", "by-clock"])
 def test_a_push_goes_through_the_rules_of_any_input(stack: Stack, name: str) -> None:
     push(stack, name, "--data", '{"age": 18}')
