@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import json
 import os
@@ -47,6 +48,17 @@ def wait_for(
             raise AssertionError(f"not within {deadline_s} s: {told or condition}")
         time.sleep(pause_s)
         pause_s = min(0.1, pause_s * 1.3)
+
+
+async def soon(condition: Callable[[], T | None], deadline_s: float = 60.0) -> T:
+    """The first true value of a condition that a thread or another process brings about.
+
+    The loop of the test turns meanwhile. Raises: TimeoutError, at the deadline.
+    """
+    async with asyncio.timeout(deadline_s):
+        while not (value := condition()):  # noqa: ASYNC110 - the loop is not told of it
+            await asyncio.sleep(0.002)
+    return value
 
 
 # Below what the kernel gives to outgoing connections: no client takes a port we chose.

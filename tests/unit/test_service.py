@@ -19,6 +19,7 @@ from pipo.home import Home, registry, standing
 from pipo.home.config import Config
 from pipo.home.leases import Lease
 from pipo.service import ServiceShell, run_service
+from tests.stack import soon
 
 Serve = Callable[..., Coroutine[Any, Any, int]]
 
@@ -63,9 +64,7 @@ def serve(home: Home) -> Serve:
 
 async def listed(home: Home) -> registry.ServiceEntry:
     """The service's entry once it has its addresses."""
-    async with asyncio.timeout(60):
-        while not [e for e in registry.services(home) if e.http_address]:  # noqa: ASYNC110
-            await asyncio.sleep(0.002)
+    await soon(lambda: [e for e in registry.services(home) if e.http_address])
     return registry.services(home)[0]
 
 
@@ -115,9 +114,7 @@ async def test_nobody_finds_a_service_that_is_stopping(serve: Serve, home: Home)
     await listed(home)
     assert made.shell is not None
     made.shell.end("test")
-    async with asyncio.timeout(60):
-        while not made.stops:  # noqa: ASYNC110
-            await asyncio.sleep(0.002)
+    await soon(lambda: made.stops)
     (entry,) = registry.service_entries(home)
     assert (entry.address, entry.http_address) == ("", "")
     assert registry.service_lives(home, entry)

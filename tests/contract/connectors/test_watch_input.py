@@ -21,6 +21,7 @@ from pipo.connectors.watch.reading import CONTENT_BYTES_MAX
 from pipo.connectors.watch.watching import Timing
 from pipo.errors import InvalidState
 from tests.contract.connectors.intake import FakeIntake, input_context
+from tests.stack import soon
 
 ALL = ["create", "change", "delete"]
 # Nothing is found by chance: only notices say where to look.
@@ -47,13 +48,7 @@ class Run:
         return [(data["event"], data["name"]) for data in self.intake.data]
 
     async def until(self, condition: Callable[[], object]) -> None:
-        end = asyncio.get_running_loop().time() + 30
-        while True:
-            if condition():
-                return
-            if asyncio.get_running_loop().time() > end:
-                raise TimeoutError
-            await asyncio.sleep(0.01)
+        await soon(condition)
 
     async def tells(self, *wanted: tuple[str, str]) -> None:
         """Waits until these are told; fails when anything else was."""

@@ -7,13 +7,14 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.stack import wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -40,12 +41,12 @@ def start(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
 def entry(home: Path) -> dict[str, Any]:
     """The checker's registry entry once it serves."""
     path = home / "run/services/checker-c1.json"
-    until = time.monotonic() + 60
-    while time.monotonic() < until:
-        if path.exists() and (found := json.loads(path.read_bytes()))["http_address"]:
-            return dict(found)
-        time.sleep(0.01)
-    raise AssertionError("no entry")
+
+    def serves() -> dict[str, Any] | None:
+        found: dict[str, Any] = json.loads(path.read_bytes()) if path.exists() else {}
+        return found if found.get("http_address") else None
+
+    return wait_for(serves, what="no entry")
 
 
 def test_serves_health_and_metrics_and_ends_once_at_sigterm(start: Any, tmp_path: Path) -> None:

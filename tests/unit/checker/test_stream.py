@@ -16,6 +16,7 @@ from pipo.rpc.server import RunningServer, serve
 from pipo.rpc.stubs.checker_pb2 import Progress, Verdict, VerificationsReply
 from pipo_checker import follower, stream
 from pipo_checker.follower import Follower, backoff_s
+from tests.stack import soon
 
 if TYPE_CHECKING:
     from tests.unit.checker.conftest import FakeChecks, FakeConnectors, FakePipeline, LoopClock
@@ -67,7 +68,7 @@ async def test_says_who_attaches_and_gives_verdicts(
         assert made.meters.attached
         assert len(made.meters.held) == 1
         await pipeline.offers.put(VerificationsReply(withdrawn=["b:1:1"]))
-        await until(lambda: len(made.meters.held) == 0)
+        await soon(lambda: len(made.meters.held) == 0)
     assert not made.meters.attached
     assert checks.closed
     assert pipeline.ended.is_set()
@@ -155,7 +156,7 @@ async def test_attaches_again_after_the_stream_ended_and_forgets_what_was_held(
     async with followed() as (made, _):
         await pipeline.hello()
         await pipeline.offers.put(VerificationsReply(verifications=[offer("a")]))
-        await until(lambda: len(made.meters.held) == 1)
+        await soon(lambda: len(made.meters.held) == 1)
         await pipeline.offers.put(None)
         await pipeline.hello()
         assert len(made.meters.held) == 0
@@ -181,7 +182,7 @@ async def test_only_a_stream_that_broke_is_a_warning(
         assert _said(caplog, "verifications.ended") == ["INFO"]
         assert _said(caplog, "verifications.lost") == []
         await server.stop(0)
-        await until(lambda: _said(caplog, "verifications.lost") == ["WARNING"])
+        await soon(lambda: _said(caplog, "verifications.lost") == ["WARNING"])
     assert not made.meters.attached
 
 
@@ -198,7 +199,7 @@ async def test_attaches_when_the_pipeline_comes_back(
     async with followed() as (made, server):
         await pipeline.hello()
         await server.stop(0)
-        await until(lambda: not made.meters.attached)
+        await soon(lambda: not made.meters.attached)
         back = await serve(pipeline, bind="127.0.0.1", port=server.port, internal_token=TOKEN)
         try:
             await pipeline.hello()
@@ -212,7 +213,7 @@ async def test_another_pipeline_at_the_address_is_left_alone(
     monkeypatch.setattr(follower, "BACKOFF_S", (0.01, 0.01))
     pipeline.name = "orders"
     async with followed() as (made, _):
-        await until(lambda: pipeline.met > 2)
+        await soon(lambda: pipeline.met > 2)
         assert not made.meters.attached
         assert pipeline.messages == []
 
@@ -224,10 +225,3 @@ def test_the_waits_between_attempts_grow_to_two_seconds(
         return [backoff_s(n, clock) * 2 for n in (0, 1, 2, 3, 4, 5, 1000)]
 
     assert patiently(scene) == [0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0]
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    """Returns when it holds."""
-    async with asyncio.timeout(60):
-        while not holds():  # noqa: ASYNC110  the other side is a real server
-            await asyncio.sleep(0.002)

@@ -15,6 +15,7 @@ import pytest
 from pipo.clock import SystemClock
 from pipo.home.settings import Restart
 from pipo_cli.embedded import Service, Supervisor, how
+from tests.stack import wait_for
 
 QUICK = Restart(backoff_s=0.01, max_backoff_s=0.02, stable_s=60.0)
 WAITS = "import signal; signal.signal(signal.SIGTERM, lambda *_: exit(0)); print('up', flush=True);"
@@ -138,10 +139,10 @@ asyncio.run(main())
 """
     process = subprocess.Popen([sys.executable, "-c", program])
     try:
-        _wait_for_file(tmp_path / "up")
+        wait_for((tmp_path / "up").exists)
         process.kill()
         process.wait(60)
-        _wait_for_file(tmp_path / "gone")
+        wait_for((tmp_path / "gone").exists)
     finally:
         process.kill()
         process.wait(60)
@@ -168,12 +169,3 @@ def test_the_supervisor_imports_neither_grpc_nor_aiohttp() -> None:
 )
 def test_how_it_ended(code: int, words: str) -> None:
     assert how(code) == words
-
-
-def _wait_for_file(path: Path) -> None:
-    import time
-
-    end = time.monotonic() + 60
-    while not path.exists():
-        assert time.monotonic() < end, path
-        time.sleep(0.01)

@@ -22,6 +22,7 @@ from pipo.home.leases import Lease
 from pipo.home.registry import Entry
 from pipo_cli import background, draining, engine_process
 from pipo_cli.gateway import Gateway
+from tests.stack import soon
 from tests.unit.cli.fakes import http_gateway
 
 CLOCK = SystemClock()
@@ -181,8 +182,7 @@ async def test_a_signal_suspends_and_cuts_a_drain_short(there: Home_) -> None:
     there.drains = False
     life.over_.set_result("asked")
     ending = asyncio.create_task(until_over(there, life, signalled, Config()))
-    while not there.asked():  # noqa: ASYNC110 - the fake gateway runs on a thread
-        await asyncio.sleep(0.005)
+    await soon(there.asked)
     signalled.set()
     await ending
     assert there.state == "running"

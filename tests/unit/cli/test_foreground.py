@@ -22,6 +22,7 @@ from pipo_cli.failures import BrokenFile
 from pipo_cli.foreground import Foreground
 from pipo_cli.gateway import Gateway
 from pipo_cli.screen import Screen
+from tests.stack import soon
 from tests.unit.cli.fakes import http_gateway
 
 LOGGED = "2026-10-10T21:13:48.263Z info  started action=pipeline.start"
@@ -153,11 +154,6 @@ class Run:
             SystemClock(),
         )
 
-    async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(60):
-            while not condition():  # noqa: ASYNC110 - the fake gateway runs on a thread
-                await asyncio.sleep(0.005)
-
     def says(self, text: str) -> bool:
         return any(text in line for line in self.screen.errs)
 
@@ -203,7 +199,7 @@ async def test_it_starts_greets_drains_and_ends(
     tmp_path: Path, pipelines: Pipelines, url: str
 ) -> None:
     async with running(tmp_path, pipelines, "/work/x.pipo", "/work/y.pipo") as (run, task):
-        await run.until(lambda: run.says("Ctrl-C drains"))
+        await soon(lambda: run.says("Ctrl-C drains"))
         assert run.says(f"curl -X POST {url}/in/x/x")
         run.end.ask()
         await task
@@ -219,9 +215,9 @@ async def test_it_starts_greets_drains_and_ends(
 async def test_a_drain_is_waited_for(tmp_path: Path, pipelines: Pipelines, url: str) -> None:
     pipelines.drains = False
     async with running(tmp_path, pipelines, "/work/x.pipo") as (run, task):
-        await run.until(lambda: run.says("Ctrl-C drains"))
+        await soon(lambda: run.says("Ctrl-C drains"))
         run.end.ask()
-        await run.until(lambda: pipelines.asked().count("GET /api/pipelines/x") > 3)
+        await soon(lambda: pipelines.asked().count("GET /api/pipelines/x") > 3)
         assert not task.done()
         assert run.children.told == []
         pipelines.states["x"] = "stopped"
@@ -233,7 +229,7 @@ async def test_a_pipeline_that_does_not_answer_is_not_waited_for_without_end(
 ) -> None:
     monkeypatch.setattr(draining, "SILENCE_S", 0.05)
     async with running(tmp_path, pipelines, "/work/x.pipo") as (run, task):
-        await run.until(lambda: run.says("Ctrl-C drains"))
+        await soon(lambda: run.says("Ctrl-C drains"))
         pipelines.ends_as = "unreachable"
         run.end.ask()
         await task
@@ -247,9 +243,9 @@ async def test_a_long_drain_tells_a_terminal_what_is_left(
     monkeypatch.setattr(Printed, "is_terminal", True)
     pipelines.drains = False
     async with running(tmp_path, pipelines, "/work/x.pipo") as (run, task):
-        await run.until(lambda: run.says("Ctrl-C drains"))
+        await soon(lambda: run.says("Ctrl-C drains"))
         run.end.ask()
-        await run.until(lambda: run.says("x: 3 packet(s) still on their way"))
+        await soon(lambda: run.says("x: 3 packet(s) still on their way"))
         pipelines.states["x"] = "stopped"
         await task
 
@@ -259,9 +255,9 @@ async def test_a_second_signal_stops_at_once(
 ) -> None:
     pipelines.drains = False
     async with running(tmp_path, pipelines, "/work/x.pipo") as (run, task):
-        await run.until(lambda: run.says("Ctrl-C drains"))
+        await soon(lambda: run.says("Ctrl-C drains"))
         run.end.ask()
-        await run.until(lambda: "POST /api/pipelines/x/stop" in pipelines.asked())
+        await soon(lambda: "POST /api/pipelines/x/stop" in pipelines.asked())
         run.children.slow = True
         run.end.ask()
         await task
@@ -291,7 +287,7 @@ async def test_a_pipeline_that_was_resumed_first_is_taken_as_started(
     pipelines.states["x"] = "running"
     pipelines.start_answer = lambda: refusal
     async with running(tmp_path, pipelines, "/work/x.pipo") as (run, task):
-        await run.until(lambda: run.says("Ctrl-C drains"))
+        await soon(lambda: run.says("Ctrl-C drains"))
         run.end.ask()
         await task
         assert run.says("draining x")
@@ -304,10 +300,10 @@ async def test_a_pipeline_that_is_being_resumed_is_waited_for(
     pipelines.states["x"] = state
     pipelines.start_answer = lambda: RUNS_ALREADY
     async with running(tmp_path, pipelines, "/work/x.pipo") as (run, task):
-        await run.until(lambda: pipelines.asked().count("GET /api/pipelines") > 1)
+        await soon(lambda: pipelines.asked().count("GET /api/pipelines") > 1)
         assert not run.says("Pipo is running")
         pipelines.states["x"] = "running"
-        await run.until(lambda: run.says("Pipo is running"))
+        await soon(lambda: run.says("Pipo is running"))
         run.end.ask()
         await task
 
@@ -329,10 +325,10 @@ async def test_a_resumed_pipeline_whose_journal_cannot_be_read_yet_is_waited_for
     pipelines.unread.add("x")
     pipelines.start_answer = lambda: RUNS_ALREADY
     async with running(tmp_path, pipelines, "/work/x.pipo") as (run, task):
-        await run.until(lambda: pipelines.asked().count("GET /api/pipelines") > 1)
+        await soon(lambda: pipelines.asked().count("GET /api/pipelines") > 1)
         pipelines.unread.clear()
         pipelines.states["x"] = "running"
-        await run.until(lambda: run.says("Pipo is running"))
+        await soon(lambda: run.says("Pipo is running"))
         run.end.ask()
         await task
 
@@ -356,7 +352,7 @@ async def test_the_end_during_the_start(
 
     monkeypatch.setattr(stack, "ready", never)
     async with running(tmp_path, pipelines, "/work/x.pipo") as (run, task):
-        await run.until(lambda: run.says("starting the gateway"))
+        await soon(lambda: run.says("starting the gateway"))
         run.end.ask()
         await task
         assert run.screen.errs[-1] == "stopped"
@@ -400,12 +396,12 @@ async def test_packets_go_to_stdout_and_log_lines_to_stderr(
 ) -> None:
     paths = [f"/work/{name}.pipo" for name in files]
     async with running(tmp_path, pipelines, *paths) as (run, task):
-        await run.until(lambda: run.says("Ctrl-C drains"))
+        await soon(lambda: run.says("Ctrl-C drains"))
         # Several take their time, one after the other.
         assert run.says("starting 2 pipelines ...") is (len(files) == 2)
         with run.home.pipeline("x").log.open("a") as log:
             log.write(f'{LOGGED} service=runner pipeline=x\n{{"hello":"world"}}\n')
-        await run.until(lambda: bool(run.screen.outs))
+        await soon(lambda: bool(run.screen.outs))
         assert run.screen.outs == [f'{prefix}{{"hello":"world"}}']
         assert f"x | {LOGGED}" in run.screen.errs
         run.end.ask()
@@ -445,7 +441,7 @@ async def test_a_pipeline_that_cannot_start_leaves_its_neighbours_running(
 
     pipelines.start_answer = but_for_x
     async with running(tmp_path, pipelines, "/work/x.pipo", "/work/y.pipo") as (run, task):
-        await run.until(lambda: run.says("Pipo is running"))
+        await soon(lambda: run.says("Pipo is running"))
         assert run.says("/work/x.pipo did not start")
         assert run.says("error: journal.db is damaged")
         assert run.says("  hint: put it back")
@@ -470,12 +466,12 @@ async def test_the_engines_end_drains_what_others_started_too(
 ) -> None:
     """L025: every pipeline that the engine runs, not only those of this `pipo run`."""
     async with running(tmp_path, pipelines, "/work/x.pipo") as (run, task):
-        await run.until(lambda: run.says("Ctrl-C drains"))
+        await soon(lambda: run.says("Ctrl-C drains"))
         assert run.life.said == ["ready"]
         run.home.pipeline("y").ensure()
         claim = Lease.acquire(run.home.pipeline("y").claim, clock=SystemClock())
         run.life.over_.set_result(why)
-        await run.until(lambda: "POST /api/pipelines/y/stop" in pipelines.asked())
+        await soon(lambda: "POST /api/pipelines/y/stop" in pipelines.asked())
         assert run.life.said == ["ready", "stopping"]
         assert run.children.told == []
         claim.release()
@@ -489,7 +485,7 @@ async def test_detached_pipelines_stay_at_the_engines_end(
 ) -> None:
     """L026."""
     async with running(tmp_path, pipelines, "/work/x.pipo") as (run, task):
-        await run.until(lambda: run.says("Ctrl-C drains"))
+        await soon(lambda: run.says("Ctrl-C drains"))
         files = run.home.pipeline("y")
         desired.write(files, Desired("running", "/work/y.pipo", {"detached": True}))
         lease = Lease.acquire(files.lease, clock=SystemClock())
@@ -507,7 +503,7 @@ async def test_what_ran_detached_before_runs_on_after_it(
     async with running(tmp_path, pipelines, "/work/x.pipo") as (run, task):
         wanted = Desired("running", "/work/x.pipo", {"detached": True})
         desired.write(run.home.pipeline("x"), wanted)
-        await run.until(lambda: run.says("Ctrl-C drains"))
+        await soon(lambda: run.says("Ctrl-C drains"))
         run.end.ask()
         await task
         assert not any("/x/stop" in asked for asked in pipelines.asked())

@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.stack import free_ports
+from tests.stack import free_ports, wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -44,12 +43,12 @@ def start(tmp_path: Path) -> Iterator[Start]:
 def entry(home: Path) -> dict[str, Any]:
     """The gateway's registry entry once it serves."""
     path = home / "run/services/gateway-g1.json"
-    until = time.monotonic() + 60
-    while time.monotonic() < until:
-        if path.exists() and (found := json.loads(path.read_bytes()))["http_address"]:
-            return dict(found)
-        time.sleep(0.01)
-    raise AssertionError("no entry")
+
+    def serves() -> dict[str, Any] | None:
+        found: dict[str, Any] = json.loads(path.read_bytes()) if path.exists() else {}
+        return found if found.get("http_address") else None
+
+    return wait_for(serves, what="no entry")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

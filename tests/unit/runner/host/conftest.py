@@ -1,6 +1,5 @@
 """A forkserver that knows only the fake pipeline, and surroundings around it."""
 
-import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -18,6 +17,7 @@ from pipo.home.sent import Sent, file_of, was_sent
 from pipo_runner.host.policy import Ending
 from pipo_runner.host.spawning import ForkServer
 from pipo_runner.host.surroundings import Surroundings, Target
+from tests.stack import soon
 
 FAKE = "tests.unit.runner.host.fake_pipeline"
 
@@ -135,16 +135,9 @@ def make(home: Home, forkserver: ForkServer, calls: FakeCalls) -> Make:
     return surroundings
 
 
-async def until(met: Callable[[], Any], timeout_s: float = 60.0) -> None:
-    """Waits for a condition, with a deadline."""
-    async with asyncio.timeout(timeout_s):
-        while not met():  # noqa: ASYNC110 - the condition is another process's
-            await asyncio.sleep(0.002)
-
-
 Waiting = Callable[..., Awaitable[None]]
 
 
 @pytest.fixture
 def eventually() -> Waiting:
-    return until
+    return soon

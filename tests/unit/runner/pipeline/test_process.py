@@ -34,9 +34,9 @@ from pipo_runner.pipeline.flow import resting
 from pipo_runner.pipeline.life.ends import End, Kind
 from pipo_runner.pipeline.process import PipelineProcess
 from pipo_runner.spec import ProcessSpec
+from tests.stack import soon
 from tests.unit.journal.conftest import open_quick
 from tests.unit.runner.pipeline.rig import FakeOutput, quiet
-from tests.unit.runner.pipeline.test_servicer import soon
 
 TO_FILE = "to: file, with: { path: ./out.jsonl }"
 PLAIN = f"input: {{ via: push }}\noutput: {{ from: input, {TO_FILE} }}\n"

@@ -22,7 +22,7 @@ from pipo.home import registry
 from pipo.journal import reads
 from pipo.journal.endings import last_ending
 from pipo_runner.pipeline.life.ends import End
-from tests.stack import free_ports
+from tests.stack import free_ports, soon
 from tests.unit.journal.conftest import open_quick
 from tests.unit.runner.pipeline.rig import FakeOutput, quiet
 from tests.unit.runner.pipeline.test_process import (
@@ -33,7 +33,6 @@ from tests.unit.runner.pipeline.test_process import (
     house,
     output,
 )
-from tests.unit.runner.pipeline.test_servicer import soon
 
 __all__ = ["house", "output"]
 

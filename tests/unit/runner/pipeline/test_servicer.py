@@ -28,6 +28,7 @@ from pipo_runner.pipeline.intake.pushing import Pushes
 from pipo_runner.pipeline.operations import Operations
 from pipo_runner.pipeline.orders.applying import Applied, Applying, FileWarning
 from pipo_runner.pipeline.servicer import PAGE_MAX, PipelineServicer, limit_of
+from tests.stack import soon
 from tests.unit.journal.conftest import open_quick
 from tests.unit.journal.packets import AT, accepted, packet_id, version
 from tests.unit.runner.pipeline.delivery.test_verification import CHECKED
@@ -162,14 +163,6 @@ async def channel(server: RunningServer) -> AsyncIterator[Channel]:
 @pytest.fixture
 def stub(channel: Channel) -> Any:
     return pipeline_pb2_grpc.PipelineStub(channel)
-
-
-async def soon(condition: Any, deadline_s: float = 60.0) -> Any:
-    """The first true value of a condition that the wire brings about."""
-    async with asyncio.timeout(deadline_s):
-        while not (value := condition()):  # noqa: ASYNC110 - the other end brings it about
-            await asyncio.sleep(0.001)
-    return value
 
 
 async def test_versions_are_told_masked(stub: Any, process: FakeProcess) -> None:

@@ -31,10 +31,10 @@ from pipo_runner.pipeline.definition.plan import Plan
 from pipo_runner.pipeline.definition.versions import Edition, Plans, added
 from pipo_runner.pipeline.orders import applying
 from pipo_runner.pipeline.orders.applying import Applied, Applying
+from tests.stack import soon
 from tests.unit.journal.conftest import open_quick
 from tests.unit.journal.packets import accepted
 from tests.unit.runner.pipeline.rig import AT, FakeClock
-from tests.unit.runner.pipeline.test_servicer import soon
 
 FIRST = """pipo: 1
 name: people
