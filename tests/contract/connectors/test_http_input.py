@@ -273,6 +273,16 @@ async def test_a_compressed_body_is_refused_and_kept_as_bytes() -> None:
     assert intake.data[0]["content_type"] == "application/gzip"
 
 
+@pytest.mark.parametrize("format", ["json", "bytes"])
+async def test_a_body_compressed_for_the_way_is_refused(format: str) -> None:
+    intake = FakeIntake()
+    inputs = made(intake, spec(format=format))
+    answer = await inputs.answer(request("{}", transfer_encoding="gzip, chunked"))
+    assert (answer.status, body(answer)["error"]) == (400, "the body is sent as gzip, chunked")
+    assert (await inputs.answer(request("{}", transfer_encoding="Chunked"))).status == 202
+    assert len(intake.data) == 1
+
+
 # ── statuses after intake ────────────────────────────────────────────────────
 
 

@@ -175,6 +175,10 @@ class HttpInputs:
         coding = (request.header("content-encoding") or "identity").strip().lower()
         if coding not in ("", "identity") and found.format != "bytes":
             return refusal(400, f"the body is coded with {coding}", "send it as it is")
+        # Only its chunks are undone on the way here; a coding beneath them would be taken for data.
+        transfer = (request.header("transfer-encoding") or "chunked").strip().lower()
+        if transfer != "chunked":
+            return refusal(400, f"the body is sent as {transfer}", "send it as it is")
         return None
 
     # ── intake ───────────────────────────────────────────────────────────────
