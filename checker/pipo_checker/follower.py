@@ -139,7 +139,10 @@ class Follower:
         if not self._complained:
             self._complained = True
             _log.warning(
-                "not attached", action="verifications.lost", pipeline=self._name, reason=why
+                "cannot reach a pipeline; its checks wait until it is back",
+                action="verifications.lost",
+                pipeline=self._name,
+                reason=why,
             )
 
 

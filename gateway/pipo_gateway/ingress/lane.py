@@ -171,7 +171,7 @@ class Lane:
                 sweeping.cancel()
         except* grpc.RpcError as failed:
             reason = from_rpc(_first(failed), self._whom).message
-            _log.warning("the way to a pipeline broke", action="lane.broken", reason=reason)
+            _log.warning("lost the connection to a pipeline", action="lane.broken", reason=reason)
         finally:
             self._end(orderly)
 

@@ -165,8 +165,7 @@ class PipelineProcess:
             version=self.version,
             # A paused run moves nothing that it found (edge 367).
             **{"resumed" if recovery.pause_reason is None else "held": recovery.packets},
-            units=told(rows),
-            paused=recovery.pause_reason,
+            **_said(units=told(rows), paused=recovery.pause_reason),
             address=self._address,
         )
         return self._address
@@ -460,3 +459,8 @@ class PipelineProcess:
     def _journal_failed(self, failed: asyncio.Future[BaseException]) -> None:
         if not failed.cancelled():
             self._closing.crashed(failed.result())
+
+
+def _said(**words: str | None) -> dict[str, str]:
+    """Those that there is something to say for."""
+    return {key: word for key, word in words.items() if word is not None}
