@@ -43,8 +43,9 @@ CHANNEL: Options = [
     ("grpc.enable_http_proxy", 0),
     # A restarted peer on the same port is a new peer: no shared backoff.
     ("grpc.use_local_subchannel_pool", 1),
+    # `min_reconnect_backoff_ms` is left alone: it bounds how long a connection may take, so that a
+    # busy peer would be given up before the call's own time limit.
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1_000),
     # A frozen process is noticed after 20 s. `keepalive_timeout_ms` does less than it says: the
     # answer to a ping has a limit of its own, a minute by default.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -240,6 +242,19 @@ async def test_a_receiver_that_does_not_run(output: PipelineOutput) -> None:
     one, other = await write(output, unit("a"), unit("b"))
     assert one.message == "downstream_unavailable: pipeline 'store' is not running"
     assert (one.hint, other.message) == ("start it with: pipo start store", one.message)
+
+
+@pytest.mark.seed("C019")
+async def test_a_frozen_receiver_has_its_whole_time_to_connect_too(
+    output: PipelineOutput, home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(output, "_timeout_s", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as frozen:
+        register(home, f"127.0.0.1:{frozen.getsockname()[1]}")
+        began = time.monotonic()
+        (failed,) = await write(output, unit("a"))
+    assert failed.message == "downstream_unavailable: pipeline 'store' did not answer in time"
+    assert time.monotonic() - began >= 0.5
 
 
 async def test_a_receiver_that_comes_is_found_within_half_a_second(
