@@ -46,6 +46,12 @@ def test_defaults() -> None:
     assert made.retention == Retention(7 * DAY, 30 * DAY, 3 * DAY, None)
 
 
+@pytest.mark.seed("D002", "D008")
+def test_a_delivered_block_that_names_no_check_has_the_defaults() -> None:
+    made = model(PUSH + STDOUT + "delivered: { stall: { after: 5m } }\n").delivered
+    assert (made.check, made.within_ms, made.on_fail) == ("ack", 10_000.0, ErrorPolicy())
+
+
 @pytest.mark.seed("R014")
 def test_dead_letters_stay_forever_beside_other_ages() -> None:
     made = model(PUSH + STDOUT + "retention: { data: 1s, trail: 1s, rejected: 1s }\n")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+
 from pipo.connectors.contract import Settlement
 from pipo.journal import changes as journaled
 from pipo.rpc.stubs.checker_pb2 import Verdict, Verification, VerificationsReply
@@ -189,6 +191,7 @@ async def test_waiting_holds_no_slot() -> None:
     assert rig.parts.executor.in_hand == 0
 
 
+@pytest.mark.seed("L029")
 async def test_with_one_slot_the_next_waits_for_the_verdict() -> None:
     rig = Rig(CHECKED + "concurrency: 1\n", auto=True)
     checker = Checker(rig)

@@ -244,6 +244,7 @@ async def test_a_retry_holds_its_slot() -> None:
     assert rig.output.written == [first, first, second]
 
 
+@pytest.mark.seed("L029")
 async def test_with_one_slot_the_next_waits_until_the_end_is_durable() -> None:
     rig = Rig(SERIAL)
     first, second = await rig.accept(1, 2)
