@@ -294,6 +294,8 @@ def test_the_sender_waits_for_what_the_receiver_waits_for(stack: Stack) -> None:
     end = settled(stack, "waiting", id)
     assert end["state"] == "delivered"
     assert end["evidence"]["packet_id"] == got
+    # Not a moment before the receiver's own end.
+    assert end["updated_at"] >= packet(stack, "confirmed", got)["updated_at"]
 
 
 @pytest.mark.seed("D043", "C008", "C032")
