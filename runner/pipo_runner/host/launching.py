@@ -81,9 +81,11 @@ async def journal_stop(surroundings: Surroundings, name: str, file: str, reason:
 
 
 def told(error: PipoError) -> str:
-    """An error as one text for a status line: a refused pipeline tells its first finding."""
+    """An error and its way out as one text for a status line: a refused pipeline tells its first
+    finding."""
     others = len(getattr(error, "findings", ())) - 1
-    return f"{error.message} (and {others} more)" if others > 0 else error.message
+    text = f"{error.message} (and {others} more)" if others > 0 else error.message
+    return f"{text}; {error.hint}" if error.hint else text
 
 
 async def _end(child: Child) -> None:

@@ -48,6 +48,8 @@ def test_a_stopped_pipeline_has_no_uptime_and_what_is_unknown_is_a_dash() -> Non
 def test_a_jammed_row_says_where_it_stands() -> None:
     jammed = running(status="jammed", notes=["stalled at 'enrich'"])
     assert overview([jammed], NOW)[1].endswith("6s ago  ⚠ stalled at 'enrich'")
+    assert "last error      see: pipo logs heartbeat" in details(jammed, NOW)
+    assert not any("last error" in line for line in details(running(), NOW))
 
 
 def test_supervision_shows_while_the_pipeline_itself_says_nothing() -> None:

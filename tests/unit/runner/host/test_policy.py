@@ -4,7 +4,9 @@ from itertools import product
 
 import pytest
 
+from pipo.errors import InvalidState
 from pipo.home.config import Restart
+from pipo_runner.host import launching
 from pipo_runner.host.policy import (
     Action,
     Ending,
@@ -151,3 +153,9 @@ def test_a_person_is_told_what_is_behind_a_sigkill() -> None:
     )
     assert Exit(signal=11).told == "signal 11"
     assert Exit(code=70).told == "exit 70"
+
+
+def test_a_failure_is_told_with_its_way_out() -> None:
+    newer = InvalidState("schema 9", hint="run it with the newer Pipo")
+    assert launching.told(newer) == "schema 9; run it with the newer Pipo"
+    assert launching.told(InvalidState("it is gone")) == "it is gone"
