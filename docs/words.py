@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from pipo.lang.durations import PATTERN as DURATION
+from pipo.durations import PATTERN as DURATION
 from pipo.lang.validation import PATTERNS
 
 Schema = Mapping[str, Any]

@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
+from pipo import durations
 from pipo.clock import iso
 from pipo.connectors.registry import manifests
 from pipo.errors import Finding
-from pipo.lang import durations
 from pipo.lang.check import Report, Source, check
 from pipo.lang.cron import BadCron, Cron
 from pipo.lang.expressions import MISSING, LanguageError, compile_expression

@@ -16,6 +16,7 @@ FLOORS = {
     "pipo.errors": 1,
     "pipo.children": 1,
     "pipo.clock": 1,
+    "pipo.durations": 1,
     "pipo.payload": 1,
     "pipo.records": 1,
     "pipo.crashpoints": 1,

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from pipo import durations
 from pipo.errors import BadRequest
-from pipo.lang import durations
 from pipo.lang.graph import Edge
 from pipo.lang.model import Delivered, Loop, Pipeline
 from pipo.lang.steps import Step, Steps

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from pipo import durations
 from pipo.errors import BadRequest
 from pipo.home.ports import PORT_HINT, PORT_MAX
 from pipo.journal.versions import number_of
-from pipo.lang import durations
 from pipo.rpc.stubs import pipo_pb2
 
 PAGE_MAX = 1000

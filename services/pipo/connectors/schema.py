@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from pipo.connectors.contract import Schema
-from pipo.lang.durations import PATTERN as DURATION
+from pipo.durations import PATTERN as DURATION
 from pipo.lang.schema import STATUS
 
 Property = dict[str, Any]

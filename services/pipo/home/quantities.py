@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import re
 
-_DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)")
-_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+from pipo import durations
+
 _SIZE = re.compile(r"([0-9]+)(B|KiB|MiB|GiB)?")
 _BYTES = {None: 1, "B": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
 
 
 def duration_s(text: str) -> float:
     """Seconds of `500ms`, `30s`, `1.5m`, `8h`, `7d`. Raises: ValueError."""
-    found = _DURATION.fullmatch(text)
-    if found is None:
-        raise ValueError(f"{text!r} is no duration; write 500ms, 30s, 5m, 8h or 7d")
-    return float(found[1]) * _SECONDS[found[2]]
+    return durations.parse(text) / 1000.0
 
 
 def size_bytes(text: str) -> int:

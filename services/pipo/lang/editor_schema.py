@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from pipo.lang import durations
+from pipo import durations
 from pipo.lang import schema as blocks
 from pipo.lang.json_schema import compiled
 from pipo.lang.model import KINDS

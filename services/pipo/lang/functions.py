@@ -15,8 +15,8 @@ from typing import Any, Final
 
 import re2
 
+from pipo import durations
 from pipo.clock import Clock
-from pipo.lang import durations
 from pipo.lang.faults import LanguageError
 from pipo.lang.missing import MISSING
 from pipo.lang.printing import json_text

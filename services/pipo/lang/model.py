@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from pipo.lang import durations
+from pipo import durations
 
 Kind = Literal["tap", "transform", "filter", "route", "agent"]
 Backoff = Literal["fixed", "exponential"]

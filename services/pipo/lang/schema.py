@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from pipo.lang.durations import PATTERN as DURATION
+from pipo.durations import PATTERN as DURATION
 
 Schema = dict[str, Any]
 

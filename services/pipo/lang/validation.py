@@ -15,9 +15,9 @@ from typing import Any, Final, NamedTuple
 
 import jsonschema_rs
 
-from pipo.lang import durations
+from pipo import durations
+from pipo.durations import PATTERN as DURATION
 from pipo.lang.document import Items, Key, Map, Node, Scalar, at_path, plain
-from pipo.lang.durations import PATTERN as DURATION
 from pipo.lang.json_schema import compiled
 from pipo.lang.schema import NAME, NODE_ID, STATUS
 from pipo.lang.suggest import one_of

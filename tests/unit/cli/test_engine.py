@@ -196,7 +196,7 @@ def test_options_of_a_second_start_need_a_stop_first(
         (("--listen", "0"), "0 is no port to listen on: use 1-65534", 2),
         (("--listen", "http"), "'http' is not a port: use 1-65534", 2),
         (("--listen", "65535"), "65535 leaves no port above for gRPC: use 1-65534", 2),
-        (("--ttl", "soon"), "--ttl: 'soon' is no duration", 1),
+        (("--ttl", "soon"), "--ttl: 'soon' is not a duration", 1),
         (("--ttl", "0s"), "--ttl is '0s': a lifetime has a length", 1),
         (("--no-engine",), "pipo engine start needs the engine, and --no-engine does without", 1),
     ],

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from pipo.lang import durations
+from pipo import durations
 from pipo.lang.cron import BadCron, Cron
 from pipo.lang.document import Key, Map, Place, Scalar, paths, texts
 from pipo.lang.expressions import MISSING, LanguageError, compile_expression, parse_expression

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from pipo.connectors.contract import ConnectorError
+from pipo.durations import show
 from pipo.journal.changes import PacketError
 from pipo.journal.states import Code
-from pipo.lang.durations import show
 from pipo.lang.faults import LanguageError
 from pipo.lang.printing import mixed_text
 from pipo.lang.templates import Template

@@ -42,6 +42,7 @@ from typing import Any, Final, Protocol
 from pipo.clock import Clock
 from pipo.connectors.contract import Settlement
 from pipo.crashpoints import reach
+from pipo.durations import show
 from pipo.errors import BadRequest, InvalidState, NotFound, PipoError, Unavailable
 from pipo.journal import units
 from pipo.journal.changes import (
@@ -57,7 +58,6 @@ from pipo.journal.changes import (
 from pipo.journal.outcomes import Acknowledged
 from pipo.journal.rows import Rows
 from pipo.journal.sheet import IllegalChange
-from pipo.lang.durations import show
 from pipo.payload import encode
 from pipo_runner.pipeline.definition.failures import DataDamaged, Failure, packet_error
 from pipo_runner.pipeline.definition.masking import signature

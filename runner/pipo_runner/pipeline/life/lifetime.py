@@ -33,11 +33,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from pipo import durations
 from pipo.clock import Clock
 from pipo.connectors.contract import RefusedArrival
 from pipo.errors import BadRequest, PipoError
 from pipo.journal.changes import LifetimeError
-from pipo.lang import durations
 from pipo.lang import model as language
 from pipo.lang.expressions import Expression, LanguageError, compile_expression
 from pipo_runner.pipeline.flow.ledger import Ledger

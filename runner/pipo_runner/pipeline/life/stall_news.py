@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from pipo.lang.durations import show
+from pipo.durations import show
 from pipo.lang.printing import mixed_text
 from pipo.lang.templates import Template
 from pipo_runner.pipeline.flow.units import Unit

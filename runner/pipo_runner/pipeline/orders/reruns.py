@@ -23,6 +23,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
+from pipo import durations
 from pipo.clock import Clock
 from pipo.connectors.contract import ConnectorError, Manifest
 from pipo.crashpoints import reach
@@ -32,7 +33,6 @@ from pipo.journal.changes import DELIVERED, ESCALATED, FILTERED
 from pipo.journal.interventions import Rerun
 from pipo.journal.reruns import Candidate
 from pipo.journal.states import DEAD_LETTERED
-from pipo.lang import durations
 from pipo_runner.pipeline.definition.masking import signature
 from pipo_runner.pipeline.definition.versions import Plans
 from pipo_runner.pipeline.flow.units import OUTPUT as AT_OUTPUT

@@ -15,7 +15,7 @@ from typing import Any
 from pipo import payload
 from pipo.connectors.contract import Refused, WriteFailed
 from pipo.connectors.exec.program import Program
-from pipo.lang.durations import show
+from pipo.durations import show
 from pipo.telemetry.redaction import mapped
 
 INFO_BYTES = 64 * 1024

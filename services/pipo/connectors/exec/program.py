@@ -12,7 +12,7 @@ from typing import Any
 
 from pipo.connectors.contract import Refused
 from pipo.connectors.file.records import text
-from pipo.lang.durations import parse
+from pipo.durations import parse
 from pipo.lang.printing import mixed_text
 
 TIMEOUT = "5m"

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from pipo import durations
 from pipo.connectors.contract import HttpAnswer, HttpRequest, InputSpec
 from pipo.connectors.http import auth
 from pipo.connectors.http.answers import refusal
 from pipo.connectors.http.auth import Auth
 from pipo.errors import BadRequest
-from pipo.lang import durations
 
 DEFAULT_TIMEOUT = "30s"
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from pipo import durations
 from pipo.clock import Clock
 from pipo.connectors.contract import InputSpec
 from pipo.errors import BadRequest
-from pipo.lang import durations
 from pipo.lang.cron import Cron
 
 # A clock that is set back further than this was wrong before; the schedule starts anew.

@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from pipo import durations
 from pipo.clock import Clock
 from pipo.connectors.contract import (
     Arrival,
@@ -35,7 +36,6 @@ from pipo.connectors.telegram.updates import Message, Position, Update
 from pipo.errors import BadRequest, InvalidState, PipoError
 from pipo.home import bots
 from pipo.home.leases import Lease
-from pipo.lang import durations
 
 T = TypeVar("T")
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipo.lang import durations
+from pipo import durations
 
 
 @pytest.mark.parametrize(
