@@ -58,7 +58,8 @@ def test_a_commit_stands_before_and_after_the_effect(
     done, runs = POINTS[point]
     first = stack.pipeline_pid("taps")
     status, _, answer = stack.request("/in/taps/in", b'{"n": 7}')
-    assert status == 202, answer
+    # The crash may overtake the answer, never the commit.
+    assert status in (202, 502), answer
     wait_for((tmp_path / "sprung").exists, what="the trap springs")
     assert [node for (node,) in query(journal_of(stack.home, "taps"), DONE)] == done
     wait_for(lambda: stack.pipeline_pid("taps") not in (None, first), what="a restart")

@@ -370,6 +370,7 @@ def test_a_rerun_waits_for_a_new_ack(stack: Stack) -> None:
 @pytest.mark.seed("R042")
 def test_a_receiver_answers_with_the_packet_it_has(stack: Stack) -> None:
     id = delivered(stack, "sends", {"n": 1})
+    stack.settle("takes")
     (theirs,) = stack.get("/api/pipelines/takes/packets")["packets"]
     before = inspect(stack, "takes", theirs["packet_id"])
     again(stack, "sends", [id], "output")

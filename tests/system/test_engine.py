@@ -43,8 +43,10 @@ NOT_RUNNING = "is not running"
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Iterator[Background]:
-    config = "engine: { idle: 2s, restart: { max_restarts: 0 } }\n"
+def home(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Background]:
+    """Nobody's engine yet, which falls asleep after that time."""
+    idle = getattr(request, "param", "10m")
+    config = f"engine: {{ idle: {idle}, restart: {{ max_restarts: 0 }} }}\n"
     with in_background(tmp_path, config=config) as made:
         yield made
 
@@ -81,6 +83,7 @@ def told(
     return ask
 
 
+@pytest.mark.parametrize("home", ["2s"], indirect=True)
 def test_every_command_does_without_an_engine_or_says_why_not(home: Background, told: Told) -> None:
     """Edge 380 to 383, 401, 402, 443, 447: a detached pipeline, and nobody beside it."""
     home.write("kept.pipo", KEPT)
