@@ -16,8 +16,6 @@ EFFECTS = {
     "write": "writes again (write)",
 }
 WRITES = "writes again (idempotent on its key)"
-# What they wrote before nobody knows: a repeated write is a second one (O043, O047).
-KEYLESS = {"output: stdout", "output: telegram"}
 DOUBLES = "writes again (not idempotent)"
 
 
@@ -49,5 +47,13 @@ def _head(name: str, reply: pipo_pb2.RerunReply) -> str:
 
 def _effect(step: pipo_pb2.RerunStep) -> str:
     if step.effect == "write" and step.step == OUTPUT:
-        return DOUBLES if step.kind in KEYLESS else WRITES
+        return WRITES if _is_keyed(step.kind.partition(": ")[2]) else DOUBLES
     return EFFECTS.get(step.effect, step.effect)
+
+
+def _is_keyed(connector: str) -> bool:
+    # Only a plan with an output asks, and needs every manifest for it.
+    from pipo.connectors import registry
+
+    manifest = registry.manifests().get(connector)
+    return manifest is not None and manifest.output is not None and manifest.output.keyed

@@ -106,12 +106,14 @@ def _nothing(settings: Mapping[str, Any]) -> Mapping[str, Any]:
 class OutputRole(Role):
     """An output: the checks it offers beside the universal ones, and whether it batches.
 
-    `target` picks from the rendered settings what a check needs to find the
-    destination (a path, a table), never the payload.
+    `keyed` says that it knows what it wrote by its key: a repeated write changes nothing. What is
+    only printed or sent is there twice (O043, O047). `target` picks from the rendered settings
+    what a check needs to find the destination (a path, a table), never the payload.
     """
 
     checks: tuple[str, ...] = ()
     batches: bool = False
+    keyed: bool = True
     target: Callable[[Mapping[str, Any]], Mapping[str, Any]] = _nothing
 
 

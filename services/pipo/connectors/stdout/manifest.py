@@ -11,5 +11,6 @@ MANIFEST = Manifest(
     output=OutputRole(
         closed(format=choice("What is printed.", "jsonl", "json", "text", default="jsonl")),
         effect="write",
+        keyed=False,
     ),
 )

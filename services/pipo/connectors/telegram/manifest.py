@@ -54,5 +54,5 @@ MANIFEST = Manifest(
     summary="Takes messages from a Telegram bot, and sends them.",
     input=Role(_INPUT),
     tap=Role(_SEND, effect="external"),
-    output=OutputRole(_SEND, effect="write"),
+    output=OutputRole(_SEND, effect="write", keyed=False),
 )
