@@ -9,7 +9,11 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class ProcessSpec:
-    """`bind` is what the process listens on, `advertise` the host name that others dial."""
+    """`bind` is what the process listens on, `advertise` the host name that others dial.
+
+    `crash` tells how the run before this one ended, where it crashed: the pipeline's own log says
+    it then, which nobody could write at the time.
+    """
 
     home: str
     name: str
@@ -19,3 +23,4 @@ class ProcessSpec:
     advertise: str
     restarts: int
     options: Mapping[str, Any] = field(default_factory=dict)
+    crash: str | None = None

@@ -177,6 +177,9 @@ def test_a_ttl_for_one_start(home: Background) -> None:
         what=home.output,
     )
     crashed = status(home, name)
+    log = home.pipo("logs", name).stdout
+    assert "after=" not in log.split("pipeline started")[2]
+    assert 'after="the process ended with signal 9' in log.rpartition("pipeline started")[2]
     assert (end, "1h", "1h") == (ends_at(home, name), crashed["ttl"], home.entry(name)["ttl"])
     # It came back a second later at the earliest: that end is not counted from there.
     assert started_at(home, name) - (end - HOUR_MS) > 800

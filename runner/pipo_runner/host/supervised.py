@@ -261,7 +261,7 @@ class Supervised:
             self.restarts += crashes
             self.crash_restarts += crashes
             try:
-                self._process = await self._launch()
+                self._process = await self._launch(self.wish.error if crashes else None)
                 failed = None
             except PipoError as error:
                 failed = error
@@ -285,12 +285,16 @@ class Supervised:
             return False
         return await self._after_crash(self.wish.last_exit, told(error))
 
-    async def _launch(self) -> Process:
+    async def _launch(self, crash: str | None = None) -> Process:
         self._began_ms = self._out.clock.now_ms()
         self.state = "starting"
         self._steady.clear()
         request = self._out.request(
-            self.name, self.wish.file, restarts=self.restarts, options=self.wish.options
+            self.name,
+            self.wish.file,
+            restarts=self.restarts,
+            options=self.wish.options,
+            crash=crash,
         )
         try:
             process = await launch(self._out, request)

@@ -71,17 +71,29 @@ class Surroundings:
     epitaph_entry: str = EPITAPH_ENTRY
 
     def request(
-        self, name: str, file: str, *, restarts: int, options: Mapping[str, Any]
+        self,
+        name: str,
+        file: str,
+        *,
+        restarts: int,
+        options: Mapping[str, Any],
+        crash: str | None = None,
     ) -> Request:
         """The process of one pipeline."""
-        return self._request(self.entry, name, file, restarts, options)
+        return self._request(self.entry, name, file, restarts, options, crash)
 
     def epitaph(self, name: str, file: str, reason: str) -> Request:
         """A process that journals the stop which the pipeline could not."""
         return self._request(self.epitaph_entry, name, file, 0, {"reason": reason})
 
     def _request(
-        self, entry: str, name: str, file: str, restarts: int, options: Mapping[str, Any]
+        self,
+        entry: str,
+        name: str,
+        file: str,
+        restarts: int,
+        options: Mapping[str, Any],
+        crash: str | None = None,
     ) -> Request:
         spec = {
             "home": str(self.home.root),
@@ -92,6 +104,7 @@ class Surroundings:
             "advertise": self.config.advertised,
             "restarts": restarts,
             "options": dict(options),
+            "crash": crash,
         }
         log = str(self.home.pipeline(name).log)
         return Request(entry=entry, spec=spec, log=log, environ=dict(self.environ))

@@ -165,7 +165,7 @@ class PipelineProcess:
             version=self.version,
             # A paused run moves nothing that it found (edge 367).
             **{"resumed" if recovery.pause_reason is None else "held": recovery.packets},
-            **_said(units=told(rows), paused=recovery.pause_reason),
+            **_said(after=self._spec.crash, units=told(rows), paused=recovery.pause_reason),
             address=self._address,
         )
         return self._address
