@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 import sys
 from collections.abc import Sequence
@@ -9,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import grpc
+from grpc._cython.cygrpc import ExecuteBatchError
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
@@ -18,6 +20,20 @@ from pipo.rpc.errors import Redact
 from pipo.rpc.interceptors import ErrorMapping, InternalToken
 
 STUBS = "pipo.rpc.stubs."
+
+
+class _CallsThatEnded(logging.Filter):
+    """Drops what gRPC logs, with a traceback each, of calls that their client has reset.
+
+    Clients come and go, and none of them may fill a log.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        kind = record.exc_info[0] if record.exc_info else None
+        return kind is None or not issubclass(kind, ExecuteBatchError)
+
+
+logging.getLogger("grpc._cython.cygrpc").addFilter(_CallsThatEnded())
 
 
 @dataclass

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator
 from typing import Any
 
 import grpc
 import pytest
 import pytest_asyncio
+from grpc._cython.cygrpc import ExecuteBatchError
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from structlog.testing import capture_logs
@@ -244,3 +246,15 @@ async def test_garbage_in_a_stream_is_a_bad_request(channel: Channel) -> None:
 async def test_an_unknown_operation_is_named(channel: Channel) -> None:
     with pytest.raises(errors.BadRequest, match="does not know this operation"), calling("x"):
         await channel.unary_unary("/pipo.v1.Pipeline/Nope")(b"")
+
+
+def test_a_call_that_its_client_reset_leaves_nothing_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    log = logging.getLogger("grpc._cython.cygrpc")
+    for error in (ExecuteBatchError("Failed to send: 4"), RuntimeError("a bug")):
+        try:
+            raise error
+        except Exception:
+            log.exception("unexpected")
+    assert [record.exc_info[0] for record in caplog.records if record.exc_info] == [RuntimeError]
