@@ -93,7 +93,8 @@ def test_the_list_of_senders_is_bound_at_start(stack: Stack) -> None:
     restarted(stack, "left", both)
     assert stack.get("/api/pipelines/left")["version"] == 2
     for name in ("one", "two"):
-        assert outcome(stack, name, {"n": 3})["state"] == "delivered"
+        found = outcome(stack, name, {"n": 3})
+        assert found["state"] == "delivered", found
     stack.settle("left")
     assert [one["data"] for one in lines(stack.workspace / "left.jsonl")] == [{"n": 3}] * 2
 

@@ -279,8 +279,8 @@ def test_the_table(stack: Stack) -> None:
 def test_details_name_the_ways_in_and_both_ends_of_the_chain(stack: Stack) -> None:
     gate, depot = (stack.pipo("status", name).stdout for name in ("gate", "depot"))
     for pattern in (
-        r"^input  +POST /in/gate/form$",
-        r"^input  +push$",
+        r"^input  +form: POST /in/gate/form$",
+        r"^input  +hand: push$",
         r"^feeds  +depot$",
         r"^NODE  +COUNT  +P50  +P95  +MAX$",
         r"^output  +\d+  .*",

@@ -101,6 +101,18 @@ def error_of(info: packet_pb2.ErrorInfo) -> errors.PipoError:
     return cls(info.message, hint=info.hint)
 
 
+def moved(pipeline: str, here: str) -> errors.Unavailable:
+    """What the process of `here` says to a call that was meant for another pipeline.
+
+    The kernel may give a dead process's port to another one, sooner than whoever looked it up
+    looks again: nothing was done, and the other pipeline is somewhere else by now.
+    """
+    return errors.Unavailable(
+        f"pipeline {pipeline!r} does not run here: {here!r} has its port now",
+        hint="it may be starting; try again",
+    )
+
+
 def bug(error: BaseException, method: str) -> errors.Internal:
     """What a caller is told of an exception that nobody meant; logs it, once."""
     _log.error("an exception nobody meant", action="rpc.bug", method=method, exc_info=error)

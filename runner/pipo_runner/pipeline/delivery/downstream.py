@@ -10,8 +10,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final
 
 from pipo.connectors.contract import Settlement
-from pipo.errors import BadRequest, NotFound, PipoError
+from pipo.errors import BadRequest, PipoError
 from pipo.journal.states import SETTLED
+from pipo.rpc.errors import moved
 from pipo.rpc.stubs import pipeline_pb2
 from pipo_runner.pipeline.flow.settling import Pending
 from pipo_runner.pipeline.flow.timers import Timers
@@ -46,7 +47,7 @@ class Downstream:
     ) -> AsyncIterator[pipeline_pb2.DownstreamStateReply]:
         """Answers as they come; those that came together travel together.
 
-        Raises: NotFound, if a wait was meant for another pipeline; BadRequest, for too many.
+        Raises: Unavailable, if a wait was meant for another pipeline; BadRequest, for too many.
         """
         session = _Session()
         reader = self._timers.read(self._read(session, requests), name="downstream waits")
@@ -80,7 +81,7 @@ class Downstream:
 
     def _take(self, session: _Session, request: pipeline_pb2.DownstreamStateRequest) -> None:
         if request.pipeline != self._name:
-            raise NotFound(f"{request.pipeline} does not run here", hint=f"this is {self._name}")
+            raise moved(request.pipeline, self._name)
         if len(session.waits) + len(request.waits) > WAITS_MAX:
             raise BadRequest(f"more than {WAITS_MAX} waits at once", hint="wait for fewer packets")
         for wait in request.waits:

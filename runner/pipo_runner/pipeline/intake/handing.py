@@ -18,9 +18,9 @@ from pipo.connectors.contract import (
     RejectedArrival,
     Taken,
 )
-from pipo.errors import NotFound, PipoError, Rejected, Unavailable
+from pipo.errors import PipoError, Rejected, Unavailable
 from pipo.payload import BadPayload, decode
-from pipo.rpc.errors import info_of
+from pipo.rpc.errors import info_of, moved
 from pipo.rpc.stubs import pipeline_pb2
 from pipo_runner.pipeline.flow.timers import Timers
 from pipo_runner.pipeline.intake.body_budget import BodyBudget
@@ -43,15 +43,13 @@ class HandOvers:
     ) -> AsyncIterator[pipeline_pb2.DeliverReply]:
         """The answers, message by message.
 
-        Raises: NotFound, if a message was meant for another pipeline.
+        Raises: Unavailable, if a message was meant for another pipeline.
         """
         pieces = Pieces(self._limit, self._budget)
         try:
             async for request in requests:
                 if request.pipeline != self._name:
-                    raise NotFound(
-                        f"{request.pipeline} does not run here", hint=f"this is {self._name}"
-                    )
+                    raise moved(request.pipeline, self._name)
                 work = self._timers.spawn(self._answers(pieces, request), name="hand-over")
                 # A call that ends here leaves the work to its owner.
                 await asyncio.wait({work})

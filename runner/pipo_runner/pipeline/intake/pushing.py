@@ -16,9 +16,10 @@ from pipo.connectors.contract import (
     Taken,
 )
 from pipo.connectors.formats import parse_pushed
-from pipo.errors import BadRequest, NotFound, PipoError, Rejected, Unavailable
+from pipo.errors import BadRequest, PipoError, Rejected, Unavailable
 from pipo.lang.model import Input
 from pipo.payload import BadPayload, decode
+from pipo.rpc.errors import moved
 from pipo.rpc.stubs import packet_pb2, pipo_pb2
 from pipo_runner.pipeline.flow.timers import Timers
 from pipo_runner.pipeline.intake.body_budget import BodyBudget
@@ -77,8 +78,8 @@ class Pushes:
     ) -> AsyncIterator[pipo_pb2.PushStreamReply]:
         """Answers of a stream of groups, each as soon as its group is on disk.
 
-        Raises: Unavailable, if a stop ends it, and NotFound, if a group was meant for another
-            pipeline; what was taken has been answered by then.
+        Raises: Unavailable, if a stop ends it, or a group was meant for another pipeline; what
+            was taken has been answered by then.
         """
         session = _Stream(asyncio.Semaphore(GROUPS_IN_FLIGHT), Pieces(self._limit, self._budget))
         reader = self._timers.read(self._read(session, requests), name="push stream")
@@ -166,7 +167,7 @@ class Pushes:
     def _mine(self, pipeline: str) -> None:
         """Refuses what was meant for another pipeline: a port may have changed hands."""
         if pipeline and pipeline != self._name:
-            raise NotFound(f"{pipeline} does not run here", hint=f"this is {self._name}")
+            raise moved(pipeline, self._name)
 
     def _arrival(self, raw: bytes, source: str, input_name: str) -> Arrival:
         if len(raw) > self._limit:

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from pipo.connectors.contract import Settlement
-from pipo.errors import BadRequest, NotFound
+from pipo.errors import BadRequest, Unavailable
 from pipo.rpc.stubs.pipeline_pb2 import (
     DownstreamStanding,
     DownstreamStateRequest,
@@ -135,7 +135,7 @@ async def test_a_caller_that_leaves_leaves_no_wait_behind() -> None:
 async def test_a_wait_for_another_pipeline_ends_the_stream() -> None:
     waiter = Waiter()
     await waiter.wait("u1", pipeline="other")
-    with pytest.raises(NotFound, match="other does not run here"):
+    with pytest.raises(Unavailable, match="'other' does not run here"):
         await waiter.stream
     assert waiter.timers.crashes == []
 

@@ -15,7 +15,7 @@ from pipo.connectors.contract import (
     RejectedArrival,
     Taken,
 )
-from pipo.errors import NotFound, Unavailable
+from pipo.errors import Unavailable
 from pipo.rpc.stubs.pipeline_pb2 import DeliverRequest, HandOff, HandOffAnswer
 from pipo_runner.pipeline.intake.body_budget import BodyBudget
 from pipo_runner.pipeline.intake.handing import HandOvers
@@ -130,7 +130,7 @@ async def test_what_a_stream_leaves_half_is_given_back() -> None:
 
 async def test_a_message_for_another_pipeline_is_refused() -> None:
     desk = Desk()
-    with pytest.raises(NotFound, match="other does not run here"):
+    with pytest.raises(Unavailable, match="'other' does not run here"):
         await desk.answers(DeliverRequest(pipeline="other", hand_offs=[off(1, b"1")]))
     assert desk.taker.handed == []
 

@@ -16,7 +16,7 @@ from pipo.connectors.contract import (
     Settlement,
     Taken,
 )
-from pipo.errors import BadRequest, NotFound, PipoError, Rejected, Unavailable
+from pipo.errors import BadRequest, Rejected, Unavailable
 from pipo.lang.model import Input
 from pipo.rpc.stubs import pipo_pb2 as pb
 from pipo_runner.pipeline.intake.body_budget import BodyBudget
@@ -238,7 +238,7 @@ async def test_a_refusal_is_unavailable_and_keeps_its_hint() -> None:
 
 async def test_a_push_for_another_pipeline_is_not_taken() -> None:
     door = Door()
-    with pytest.raises(NotFound, match="others does not run here"):
+    with pytest.raises(Unavailable, match="'others' does not run here"):
         await door.push(pipeline="others")
     assert door.inbox.groups == []
 
@@ -440,7 +440,7 @@ async def test_a_stream_for_another_pipeline_ends_with_its_reason() -> None:
     door = Door()
     door.open()
     await door.send(item(1), pipeline="others")
-    with pytest.raises(PipoError, match="others does not run here"):
+    with pytest.raises(Unavailable, match="'others' does not run here"):
         await asyncio.wait_for(door.stream, 60)
     assert door.timers.crashes == []
 
