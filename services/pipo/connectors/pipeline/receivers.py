@@ -22,26 +22,22 @@ class Receivers:
         self._connections = Connections(tokens.internal_token(home))
 
     def find(self, name: str) -> Peer:
-        """The process of a receiver. It connects at the first call.
+        """The process of a receiver, by the registry as it is at this moment.
 
+        One that has just restarted would else be looked for where it was, and a packet fail for
+        that. It connects at the first call.
         Raises: Absent.
         """
+        self._directory.doubt(name)
         entry = self._directory.entry(name)
         if entry is None:
             raise _absent(name)
         return self._connections.peer(entry)
 
-    def forget(self, name: str) -> None:
-        """A call to it has ended: the registry is read again before the next one."""
-        self._directory.forget(name)
-
     def failed(self, name: str, error: PipoError) -> Absent | PipoError:
         """What is to be said of a call that failed: that nobody runs there, if that is so by now."""
-        self.forget(name)
-        there = self._directory.entry(name) is not None
-        # The next call looks once more: a receiver that starts again has another address.
-        self.forget(name)
-        return error if there else _absent(name)
+        self._directory.forget(name)
+        return error if self._directory.entry(name) is not None else _absent(name)
 
     async def close(self) -> None:
         """Ends every channel. Safe twice."""

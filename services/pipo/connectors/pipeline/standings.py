@@ -152,7 +152,6 @@ class Standings:
         call, self._call = self._call, None
         if call is not None:
             call.cancel()
-        self._receivers.forget(self._name)
         waiting, self._known = self._known, {}
         self._asked.clear()
         for standing in waiting.values():
